@@ -1,0 +1,40 @@
+# make quickstart   set everything up, then train a policy and show how it went
+# make test         set everything up, then run the tests
+# make check        format, lint, types, import rules and tests
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CORE := $(shell find cpp -name '*.hpp' -o -name '*.cpp' 2>/dev/null) CMakeLists.txt
+
+.PHONY: quickstart test check format setup bench-decision clean
+.DELETE_ON_ERROR:
+
+quickstart: $(READY)
+	$(BIN)/rl4sys train ppo_cartpole
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) test
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt scripts/setup.sh $(CORE)
+	bash scripts/setup.sh $(VENV)
+	touch $(READY)
+
+bench-decision: $(READY)
+	$(BIN)/python benchmarks/decision.py
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

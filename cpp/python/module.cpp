@@ -1,0 +1,348 @@
+// Python's way into the native core. What is not exactly as expected (another type, shape or layout) goes
+// through the checks of rl4sys.policy.numpy_form, so that both forms accept and refuse the same things.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <exception>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "rl4sys/program.hpp"
+#include "rl4sys/returns.hpp"
+
+namespace nb = nanobind;
+using rl4sys::Choice;
+using rl4sys::Draws;
+using rl4sys::Program;
+using rl4sys::Scratch;
+
+namespace {
+
+/// An array seen through the buffer protocol, the quickest way in and out. Valid while the array lives.
+class View {
+public:
+    View() = default;
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    ~View() { close(); }
+
+    /// Whether `array` is in C order, with `dimensions` axes, of the type that struct.pack calls `format`.
+    bool open(nb::handle array, int dimensions, char format) {
+        close();
+        open_ = PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
+        if (!open_) {
+            PyErr_Clear();
+            return false;
+        }
+        return buffer_.ndim == dimensions && buffer_.format[0] == format && buffer_.format[1] == '\0';
+    }
+
+    std::size_t extent(int axis) const { return static_cast<std::size_t>(buffer_.shape[axis]); }
+
+    template <typename T>
+    std::span<const T> values() const {
+        return {static_cast<const T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
+    }
+
+private:
+    void close() {
+        if (std::exchange(open_, false)) PyBuffer_Release(&buffer_);
+    }
+
+    Py_buffer buffer_{};
+    bool open_ = false;
+};
+
+/// What is needed of Python. Never destroyed: at exit the interpreter goes before static variables do.
+struct Python {
+    nb::object empty = nb::module_::import_("numpy").attr("empty");
+    nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
+    nb::object float64 = nb::module_::import_("numpy").attr("dtype")("float64");
+    nb::object int64 = nb::module_::import_("numpy").attr("dtype")("int64");
+    nb::object specError = nb::module_::import_("rl4sys.errors").attr("SpecError");
+};
+
+const Python& python() {
+    static const Python* const kept = new Python();
+    return *kept;
+}
+
+/// A new array, to be filled before anyone else sees it.
+template <typename T>
+class NewArray {
+public:
+    NewArray(nb::handle type, nb::handle shape) : array_(python().empty(shape, type)) {
+        if (PyObject_GetBuffer(array_.ptr(), &buffer_, PyBUF_WRITABLE) != 0) throw nb::python_error();
+    }
+    NewArray(const NewArray&) = delete;
+    NewArray& operator=(const NewArray&) = delete;
+    ~NewArray() { PyBuffer_Release(&buffer_); }
+
+    std::span<T> values() {
+        return {static_cast<T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
+    }
+
+    nb::object release() { return std::move(array_); }
+
+private:
+    nb::object array_;
+    Py_buffer buffer_{};
+};
+
+NewArray<float> newFloats(std::size_t count) { return {python().float32, nb::int_(count)}; }
+
+NewArray<float> newFloats(std::size_t rows, std::size_t columns) {
+    return {python().float32, nb::make_tuple(rows, columns)};
+}
+
+/// Observations or a mask: as given if it fits, else what the numpy form's checks make of it.
+class Input {
+public:
+    void openRow(nb::handle given, std::size_t size) {
+        if (!view_.open(given, 1, 'f') || view_.extent(0) != size) convert("as_row", given, nb::int_(size), 1, 'f');
+    }
+
+    void openRows(nb::handle given, std::size_t size) {
+        if (!view_.open(given, 2, 'f') || view_.extent(1) != size) convert("as_rows", given, nb::int_(size), 2, 'f');
+    }
+
+    void openMask(nb::handle given, std::size_t actions) {
+        if (!view_.open(given, 1, '?') || view_.extent(0) != actions) {
+            convert("as_mask", given, nb::make_tuple(actions), 1, '?');
+        }
+    }
+
+    void openMasks(nb::handle given, std::size_t rows, std::size_t actions) {
+        if (!view_.open(given, 2, '?') || view_.extent(0) != rows || view_.extent(1) != actions) {
+            convert("as_mask", given, nb::make_tuple(rows, actions), 2, '?');
+        }
+    }
+
+    std::size_t rows() const { return view_.extent(0); }
+
+    template <typename T>
+    std::span<const T> values() const {
+        return view_.values<T>();
+    }
+
+private:
+    void convert(const char* check, nb::handle given, nb::handle expected, int dimensions, char format) {
+        converted_ = nb::module_::import_("rl4sys.policy.numpy_form").attr(check)(given, expected);
+        if (!view_.open(converted_, dimensions, format)) throw std::logic_error("a checked array does not fit");
+    }
+
+    nb::object converted_;
+    View view_;
+};
+
+/// Scratch outlives every call, so that a decision allocates nothing.
+Scratch& scratch() {
+    thread_local Scratch mine;
+    return mine;
+}
+
+std::uint64_t toUint64(nb::handle value, const char* name) {
+    const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+    if (!index.is_valid()) throw nb::python_error();
+    const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
+    if (number == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        throw std::invalid_argument(std::string("the ") + name + " of draws lies in 0..2**64-1, got " +
+                                    nb::str(index).c_str());
+    }
+    return number;
+}
+
+nb::dict drawsState(const Draws& draws) {
+    nb::dict state;
+    state["key"] = draws.key;
+    state["counter"] = draws.counter;
+    return state;
+}
+
+void restoreDraws(Draws& draws, nb::handle state) {
+    draws = Draws{toUint64(state["key"], "key"), toUint64(state["counter"], "counter")};
+}
+
+nb::object uniforms(Draws& draws, long long count) {
+    if (count < 0) throw std::invalid_argument("the count of draws is at least 0, got " + std::to_string(count));
+    NewArray<double> drawn(python().float64, nb::int_(count));
+    for (double& uniform : drawn.values()) uniform = draws.uniform();
+    return drawn.release();
+}
+
+using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using GivenOperation = std::tuple<std::string, std::vector<Weight>, std::map<std::string, double>>;
+
+rl4sys::Operation toOperation(const GivenOperation& given) {
+    const auto& [name, weights, options] = given;
+    rl4sys::Operation operation{name, {}, options};
+    for (const Weight& weight : weights) {
+        rl4sys::Tensor tensor{{}, {weight.data(), weight.data() + weight.size()}};
+        for (std::size_t axis = 0; axis < weight.ndim(); ++axis) tensor.shape.push_back(weight.shape(axis));
+        operation.weights.push_back(std::move(tensor));
+    }
+    return operation;
+}
+
+void makeProgram(Program* self, const std::vector<GivenOperation>& given, std::size_t inputSize) {
+    std::vector<rl4sys::Operation> operations;
+    for (const GivenOperation& operation : given) operations.push_back(toOperation(operation));
+    new (self) Program(operations, inputSize);
+}
+
+nb::object forward(const Program& program, nb::handle givenRows) {
+    Input rows;
+    rows.openRows(givenRows, program.inputSize());
+    NewArray<float> outputs = newFloats(rows.rows(), program.outputSize());
+    const std::span<const float> in = rows.values<float>();
+    const std::span<float> out = outputs.values();
+    {
+        nb::gil_scoped_release released;
+        for (std::size_t row = 0; row < rows.rows(); ++row) {
+            const auto result = program.forward(in.subspan(row * program.inputSize(), program.inputSize()), scratch());
+            std::copy(result.begin(), result.end(), out.begin() + static_cast<std::ptrdiff_t>(row * result.size()));
+        }
+    }
+    return outputs.release();
+}
+
+void refuseMask(nb::handle mask) {
+    if (!mask.is_none()) throw std::invalid_argument("this policy's actions are continuous: they take no mask");
+}
+
+nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb::handle givenMask, Draws& draws) {
+    Input mask;
+    std::span<const bool> legal;
+    if (!givenMask.is_none()) {
+        mask.openMask(givenMask, program.outputSize());
+        legal = mask.values<bool>();
+    }
+    const Choice choice = program.decide(row, legal, draws, scratch());
+    return nb::make_tuple(choice.action, choice.logProb);
+}
+
+nb::tuple decideBox(const Program& program, std::span<const float> row, nb::handle mask, Draws& draws) {
+    refuseMask(mask);
+    NewArray<float> action = newFloats(program.actionSize());
+    const float logProb = program.decide(row, draws, scratch(), action.values());
+    return nb::make_tuple(action.release(), logProb);
+}
+
+nb::tuple decide(const Program& program, nb::handle givenRow, nb::handle mask, Draws& draws) {
+    Input row;
+    row.openRow(givenRow, program.inputSize());
+    const auto values = row.values<float>();
+    return program.discrete() ? decideDiscrete(program, values, mask, draws) : decideBox(program, values, mask, draws);
+}
+
+nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle givenMask, Draws& draws) {
+    Input mask;
+    std::span<const bool> legal;
+    if (!givenMask.is_none()) {
+        mask.openMasks(givenMask, rows.rows(), program.outputSize());
+        legal = mask.values<bool>();
+    }
+    program.checkMask(legal, rows.rows());
+    std::vector<Choice> choices(rows.rows());
+    // Taken beforehand: another thread may use the same draws while this one has let go of the interpreter.
+    Draws mine = draws.take(choices.size() * program.drawsPerRow());
+    {
+        nb::gil_scoped_release released;
+        program.act(rows.values<float>(), legal, mine, scratch(), choices);
+    }
+    NewArray<std::int64_t> actions(python().int64, nb::int_(choices.size()));
+    NewArray<float> logProbs = newFloats(choices.size());
+    for (std::size_t row = 0; row < choices.size(); ++row) {
+        actions.values()[row] = choices[row].action;
+        logProbs.values()[row] = choices[row].logProb;
+    }
+    return nb::make_tuple(actions.release(), logProbs.release());
+}
+
+nb::tuple actBox(const Program& program, const Input& rows, nb::handle mask, Draws& draws) {
+    refuseMask(mask);
+    NewArray<float> actions = newFloats(rows.rows(), program.actionSize());
+    NewArray<float> logProbs = newFloats(rows.rows());
+    const auto moves = actions.values();
+    const auto logs = logProbs.values();
+    Draws mine = draws.take(rows.rows() * program.drawsPerRow());
+    {
+        nb::gil_scoped_release released;
+        program.act(rows.values<float>(), mine, scratch(), moves, logs);
+    }
+    return nb::make_tuple(actions.release(), logProbs.release());
+}
+
+nb::tuple act(const Program& program, nb::handle givenRows, nb::handle mask, Draws& draws) {
+    Input rows;
+    rows.openRows(givenRows, program.inputSize());
+    return program.discrete() ? actDiscrete(program, rows, mask, draws) : actBox(program, rows, mask, draws);
+}
+
+using Column = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Flags = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Array>
+auto toSpan(const Array& array) {
+    return std::span(array.data(), array.size());
+}
+
+nb::object gae(const Column& reward, const Column& value, const Column& bootstrap, const Flags& last, double gamma,
+               double lambda) {
+    const std::size_t steps = reward.size();
+    if (value.size() != steps || bootstrap.size() != steps || last.size() != steps) {
+        throw std::invalid_argument("reward, value, bootstrap and last differ in length");
+    }
+    NewArray<float> advantage = newFloats(steps);
+    rl4sys::generalizedAdvantages(toSpan(reward), toSpan(value), toSpan(bootstrap), toSpan(last), gamma, lambda,
+                                  advantage.values());
+    return advantage.release();
+}
+
+void translate(const std::exception_ptr& problem, void* specError) {
+    try {
+        std::rethrow_exception(problem);
+    } catch (const std::invalid_argument& invalid) {
+        PyErr_SetString(static_cast<PyObject*>(specError), invalid.what());
+    }
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    nb::register_exception_translator(&translate, python().specError.ptr());
+
+    nb::class_<Draws>(module, "Draws")
+        .def(
+            "__init__",
+            [](Draws* self, nb::handle key, nb::handle counter) {
+                new (self) Draws{toUint64(key, "key"), toUint64(counter, "counter")};
+            },
+            nb::arg("key"), nb::arg("counter") = 0)
+        .def_ro("key", &Draws::key)
+        .def_ro("counter", &Draws::counter)
+        .def("uniforms", &uniforms, nb::arg("count"))
+        .def("state", &drawsState)
+        .def("restore", &restoreDraws, nb::arg("state"))
+        .def("__getstate__", &drawsState)
+        .def("__setstate__", [](Draws& self, nb::handle state) { restoreDraws(*new (&self) Draws{}, state); });
+
+    nb::class_<Program>(module, "Program")
+        .def("__init__", &makeProgram, nb::arg("operations"), nb::arg("input_size"))
+        .def("forward", &forward, nb::arg("rows").none())
+        .def("act", &act, nb::arg("rows").none(), nb::arg("mask").none(), nb::arg("draws"))
+        .def("decide", &decide, nb::arg("row").none(), nb::arg("mask").none(), nb::arg("draws"));
+
+    module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"), nb::arg("gamma"),
+               nb::arg("gae_lambda"));
+}

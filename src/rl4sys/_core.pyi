@@ -1,0 +1,17 @@
+from collections.abc import Mapping, Sequence
+
+from rl4sys.policy.draws import PythonDraws
+from rl4sys.spec import Array
+
+class Draws(PythonDraws):
+    """Not a subclass at run time; the same interface."""
+
+class Program:
+    def __init__(
+        self, operations: Sequence[tuple[str, Sequence[Array], Mapping[str, float]]], input_size: int
+    ) -> None: ...
+    def forward(self, rows: Array) -> Array: ...
+    def act(self, rows: Array, mask: Array | None, draws: PythonDraws) -> tuple[Array, Array]: ...
+    def decide(self, row: Array, mask: Array | None, draws: PythonDraws) -> tuple[int | Array, float]: ...
+
+def gae(reward: Array, value: Array, bootstrap: Array, last: Array, gamma: float, gae_lambda: float) -> Array: ...

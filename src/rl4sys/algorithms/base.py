@@ -1,0 +1,91 @@
+"""The contract of every learning algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from rl4sys.buffers.base import Batch, Buffer, BufferConfig, Demand
+from rl4sys.config import Config
+from rl4sys.errors import ConfigError
+from rl4sys.networks.base import NetworkConfig
+from rl4sys.networks.mlp import MLPConfig
+from rl4sys.policy.base import Policy
+from rl4sys.registry import BUFFERS
+from rl4sys.spec import Columns, Spec, State
+
+Metrics: TypeAlias = Mapping[str, float]
+
+
+class AlgorithmConfig(Config):
+    """What every algorithm can be told."""
+
+    name: str
+    """Which algorithm: ppo, dqn, or the name a plugin registered."""
+
+
+Options = TypeVar("Options", bound=AlgorithmConfig)
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[Options]):
+    """Everything an algorithm is made from."""
+
+    spec: Spec
+    options: Options
+    networks: Mapping[str, NetworkConfig]
+    buffer: BufferConfig
+    seed: np.random.SeedSequence
+    device: str = "cpu"
+    total_timesteps: int | None = None
+    """Where schedules end; a live system has no such point."""
+
+    def network(self, role: str) -> NetworkConfig:
+        """The settings of the network for ``role``; a role left out of the config gets the defaults."""
+        return self.networks.get(role) or MLPConfig()
+
+    def make_buffer(self, demand: Demand, fitting: tuple[str, ...]) -> Buffer:
+        """The configured buffer, if it is of a type the algorithm can learn from or a user's own."""
+        if self.buffer.type not in fitting and self.buffer.type in SHIPPED_BUFFERS:
+            raise ConfigError(
+                f"buffer.type is {self.buffer.type!r}, which {self.options.name} cannot learn from; use {fitting[0]}"
+            )
+        buffer: Buffer = BUFFERS.get(self.buffer.type)(self.buffer, demand)
+        return buffer
+
+
+SHIPPED_BUFFERS = ("trajectory", "uniform")
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update measured, and what the buffer should remember about the batch."""
+
+    metrics: Metrics
+    feedback: Columns = field(default_factory=dict)
+
+
+class Algorithm(Protocol):
+    """Turns batches into better policies. Knows no environment, file, thread, network or clock.
+
+    ``steps`` is how much experience the learner has taken in so far; schedules are functions of it. The class
+    is called with a `Recipe` and has, beside these methods, ``Config`` (its `AlgorithmConfig`), ``roles``
+    (the networks it has, as named under ``network:`` in a config) and ``usual_buffer`` (the ``buffer:`` block
+    of a config that has none).
+    """
+
+    def make_buffer(self) -> Buffer:
+        """An empty buffer of the kind this algorithm learns from."""
+
+    def policy(self, steps: int) -> Policy:
+        """The live policy: later updates may change how it acts."""
+
+    def update(self, batch: Batch, steps: int) -> Update:
+        """Learn from one batch."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...

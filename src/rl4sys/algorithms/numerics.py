@@ -1,0 +1,48 @@
+"""The step of an optimiser, refused where it would spoil the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rl4sys.errors import NumericalError
+
+
+def make_adam(module: nn.Module, lr: float, eps: float) -> torch.optim.Adam:
+    # The fused form does in one pass over the parameters what the default does in a dozen.
+    return torch.optim.Adam(module.parameters(), lr=lr, eps=eps, fused=True)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def descend(
+    optimizer: torch.optim.Optimizer, module: nn.Module, losses: Mapping[str, Tensor], max_grad_norm: float, steps: int
+) -> float:
+    """One step down the sum of ``losses``; returns the gradient's norm before clipping.
+
+    Raises `NumericalError`, with the weights untouched, if a loss or a gradient is not finite.
+    """
+    optimizer.zero_grad()
+    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+    norm = float(nn.utils.clip_grad_norm_(module.parameters(), max_grad_norm))
+    if not math.isfinite(norm):
+        raise NumericalError(_describe(module, losses, steps))
+    optimizer.step()
+    return norm
+
+
+def _describe(module: nn.Module, losses: Mapping[str, Tensor], steps: int) -> str:
+    bad_losses = [name for name, loss in losses.items() if not torch.isfinite(loss)]
+    gradients = [(name, p.grad) for name, p in module.named_parameters() if p.grad is not None]
+    bad_gradients = [name for name, gradient in gradients if not torch.isfinite(gradient).all()]
+    what = f"the loss {bad_losses[0]!r}" if bad_losses else f"the gradient of {(bad_gradients or ['all'])[0]!r}"
+    return (
+        f"{what} is not finite at step {steps}; likely causes are a learning rate that is too high or rewards of "
+        "huge size: lower algorithm.lr, or set environment.normalize_reward. The weights are those before this update"
+    )

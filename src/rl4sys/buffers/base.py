@@ -1,0 +1,75 @@
+"""The contract between experience and learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from rl4sys.config import Config
+from rl4sys.spec import Array, Columns, State
+from rl4sys.trajectory import OBSERVATION, Trajectory
+
+Batch: TypeAlias = Columns
+"""Rows to learn from. What they mean is between a buffer and the algorithms that take its batches."""
+
+
+class BufferConfig(Config):
+    """What every buffer can be told."""
+
+    type: str
+    """Which buffer: trajectory (fresh experience, for on-policy algorithms) or uniform (replay)."""
+    size: int = Field(gt=0)
+    """Steps it holds; for `trajectory`, the steps of one rollout over all environments."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """How much an algorithm wants to learn from, and when. On-policy algorithms leave it as it is."""
+
+    batch_size: int = 1
+    learning_starts: int = 0
+    train_frequency: int = 1
+    gradient_steps: int = 1
+    n_step: int = 1
+    gamma: float = 1.0
+
+
+class Buffer(Protocol):
+    """Takes trajectories in, gives the batches that are due out."""
+
+    def add(self, trajectory: Trajectory, version: int) -> int:
+        """Store what can be learnt from at this learner version; return the steps accepted."""
+
+    def wants(self) -> int:
+        """Steps still missing until the next batch is due; at least 1 once `batches` was exhausted."""
+
+    def batches(self, rng: np.random.Generator) -> Iterator[Batch]:
+        """Yield the batches due since the last call; none while more data is needed."""
+
+    def feedback(self, batch: Batch, feedback: Columns) -> None:
+        """Take back what the algorithm found out about the rows of a batch, such as priorities."""
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+def transitions(trajectory: Trajectory) -> dict[str, Array]:
+    """One row per step: obs.*, next_obs.*, action, reward, log_prob, terminated, ended, last.
+
+    ``terminated`` and ``ended`` are true where the episode ended so; ``last`` where the trajectory did.
+    """
+    rows: dict[str, Array] = {}
+    for name, column in trajectory.columns.items():
+        if name.startswith(OBSERVATION):
+            rows[name], rows[f"next_{name}"] = column[:-1], column[1:]
+        else:
+            rows[name] = column
+    for name, value in (("terminated", trajectory.terminated), ("ended", trajectory.ended), ("last", True)):
+        rows[name] = np.zeros(len(trajectory), bool)
+        rows[name][-1:] = value
+    return rows

@@ -1,0 +1,51 @@
+"""``rl4sys config``: look at, check and complete config files."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+
+from rl4sys import config as files
+from rl4sys.experiment.config import parse_experiment
+from rl4sys.experiment.schema import experiment_schema
+
+app = typer.Typer(help="Look at, check and complete config files.", no_args_is_help=True)
+
+_Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A file, or the name of a shipped experiment.")]
+_Changes = Annotated[list[str] | None, typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings to change.")]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+@app.command()
+def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
+    """Print a config with everything it extends, every default and every change spelt out."""
+    config = parse_experiment(files.override(files.load(source), changes or []), files.find(source).parent)
+    text = files.to_yaml(config.to_settings())
+    console = Console()
+    console.print(Syntax(text, "yaml", background_color="default") if console.is_terminal else text, soft_wrap=True)
+
+
+@app.command()
+def check(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
+    """Say whether a config is right; exit code 2 and every mistake if not."""
+    parse_experiment(files.override(files.load(source), changes or []), files.find(source).parent)
+    typer.echo(f"{source}: ok")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of config files, for editors that complete and check them."""
+    typer.echo(json.dumps(experiment_schema(), indent=2))
+
+
+@app.command("list")
+def list_configs() -> None:
+    """List what ships with the package: experiments to train, and parts to extend."""
+    for group in ("experiments", "algorithms", "environments", "networks"):
+        typer.echo(f"{group}:")
+        for name in files.shipped_names(group):
+            typer.echo(f"  {name}")

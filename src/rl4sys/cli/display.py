@@ -1,0 +1,81 @@
+"""What a run looks like on the terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from rl4sys.experiment.run import Run
+from rl4sys.trainer import Progress
+
+
+class Display:
+    """A progress bar with the figures that matter; on a terminal that is not one, a line per evaluation."""
+
+    def __init__(self, console: Console, total: int, *, enabled: bool) -> None:
+        self._console = console
+        self._live = enabled and console.is_terminal
+        self._lines = enabled and not console.is_terminal
+        self._shown_evaluation: int | None = None
+        self._bar = Bar(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("training", total=total, figures="")
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def note(self, message: str) -> None:
+        self._console.print(f"[yellow]note[/]: {message}", soft_wrap=True)
+
+    def progress(self, progress: Progress) -> None:
+        self._bar.update(
+            self._task, completed=min(progress.steps, progress.total_timesteps), figures=_figures(progress)
+        )
+        if self._lines and progress.evaluated_at is not None and progress.evaluated_at != self._shown_evaluation:
+            self._shown_evaluation = progress.evaluated_at
+            self._console.print(f"{progress.steps:>10,} steps  {_figures(progress)}", soft_wrap=True, highlight=False)
+
+
+def show_summary(console: Console, run: Run, progress: Progress) -> None:
+    """The end of a run: how good, how fast, where, and what to do next."""
+    finished = progress.steps >= progress.total_timesteps
+    table = Table(
+        title="training finished" if finished else "training stopped", show_header=False, title_justify="left"
+    )
+    if progress.evaluation is not None:
+        evaluation = progress.evaluation
+        table.add_row("evaluation return", f"{evaluation.mean_return:.1f} ± {evaluation.std_return:.1f}")
+        table.add_row("", f"over {len(evaluation.episodes)} episodes at step {progress.evaluated_at:,}")
+    table.add_row("steps", f"{progress.steps:,} ({progress.steps_per_second:,.0f} per second)")
+    table.add_row("run directory", str(run.path))
+    console.print(table)
+    if not finished:
+        console.print(f"go on:        rl4sys train --resume {run.path}", soft_wrap=True, highlight=False)
+    console.print(f"judge again:  rl4sys evaluate {run.path}", soft_wrap=True, highlight=False)
+    console.print(f"see curves:   tensorboard --logdir {run.logs}", soft_wrap=True, highlight=False)
+
+
+def _figures(progress: Progress) -> str:
+    parts = [f"{progress.steps_per_second:,.0f} steps/s", f"version {progress.version}"]
+    if progress.recent_return is not None:
+        parts.append(f"return {progress.recent_return:.1f}")
+    if progress.evaluation is not None:
+        parts.append(f"evaluation {progress.evaluation.mean_return:.1f}")
+    return "  ".join(parts)

@@ -1,0 +1,63 @@
+"""``rl4sys evaluate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rl4sys.environments.evaluate import Evaluation
+from rl4sys.environments.evaluate import evaluate as run_episodes
+from rl4sys.experiment.run import Run
+from rl4sys.policy.portable import SnapshotPolicy
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run directory.", show_default=False)],
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    checkpoint: Annotated[
+        str, typer.Option(help="latest, best, or the name of one, such as step_000000050000.")
+    ] = "latest",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Start the episodes from other seeds than training did.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Judge a trained policy: whole episodes, acting by its best guess.
+
+    [bold]rl4sys evaluate experiments/ppo_cartpole_… --checkpoint best --episodes 100 --json[/]
+    """
+    opened = Run.open(run)
+    policy = SnapshotPolicy(opened.checkpoints.load_policy(checkpoint)).greedy()
+    chosen = opened.config.experiment.seed if seed is None else seed
+    result = run_episodes(opened.config.environment, policy, episodes, chosen)
+    if as_json:
+        typer.echo(json.dumps(_as_json(result, run, checkpoint)))
+    else:
+        _show(Console(), result, run, checkpoint)
+
+
+def _as_json(result: Evaluation, run: Path, checkpoint: str) -> dict[str, object]:
+    return {
+        "run": str(run),
+        "checkpoint": checkpoint,
+        "episodes": len(result.episodes),
+        "mean_return": result.mean_return,
+        "std_return": result.std_return,
+        "returns": result.returns,
+        "lengths": result.lengths,
+    }
+
+
+def _show(console: Console, result: Evaluation, run: Path, checkpoint: str) -> None:
+    table = Table(title=f"{run.name}, checkpoint {checkpoint}", show_header=False, title_justify="left")
+    table.add_row("mean return", f"{result.mean_return:.2f} ± {result.std_return:.2f}")
+    table.add_row("lowest, highest", f"{min(result.returns):.2f}, {max(result.returns):.2f}")
+    table.add_row("mean length", f"{sum(result.lengths) / len(result.lengths):.1f} steps")
+    table.add_row("episodes", str(len(result.episodes)))
+    console.print(table)

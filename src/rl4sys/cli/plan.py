@@ -1,0 +1,56 @@
+"""What ``--dry-run`` shows: the resolved config and what would be built from it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from rl4sys.config import to_yaml
+from rl4sys.experiment.config import ExperimentConfig
+from rl4sys.policy.snapshot import input_size
+from rl4sys.spec import Discrete, Spec
+from rl4sys.trainer import build_actor, build_local_learner
+
+
+def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
+    """Builds the parts, to be sure that they fit, but steps no environment and writes no file."""
+    first = configs[0]
+    console.print(Syntax(to_yaml(first.to_settings()), "yaml", background_color="default"))
+    actor = build_actor(first)
+    learner = build_local_learner(first, actor, _Notes(console))
+    table = Table(title="would build", show_header=False, title_justify="left")
+    for what, value in _describe_spec(actor.spec):
+        table.add_row(what, value)
+    weights = sum(math.prod(array.shape) for array in learner.snapshot().weights.values())
+    table.add_row("policy", f"{weights:,} numbers, what clients are sent")
+    table.add_row("first update", f"after {learner.wants():,} steps")
+    table.add_row("training", f"{first.training.total_timesteps:,} steps in {first.environment.num_envs} environments")
+    table.add_row("runs", ", ".join(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})" for c in configs))
+    console.print(table)
+    actor.close()
+
+
+class _Notes:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def note(self, message: str) -> None:
+        self._console.print(f"[yellow]note[/]: {message}", soft_wrap=True)
+
+    def progress(self, progress: object) -> None:
+        """Nothing runs."""
+
+
+def _describe_spec(spec: Spec) -> list[tuple[str, str]]:
+    action = f"{spec.action.choices} choices" if isinstance(spec.action, Discrete) else f"{spec.action.size} numbers"
+    return [
+        (
+            "observation",
+            f"{input_size(spec)} numbers: " + ", ".join(f"{n} {b.shape}" for n, b in spec.observation.items()),
+        ),
+        ("action", action + (", masked" if spec.masked else "")),
+    ]

@@ -1,0 +1,164 @@
+"""``rl4sys train``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rl4sys import config as files
+from rl4sys.cli.display import Display, show_summary
+from rl4sys.config import Settings
+from rl4sys.errors import ConfigError
+from rl4sys.experiment.config import ExperimentConfig, parse_experiment
+from rl4sys.experiment.run import Run
+from rl4sys.trainer import Progress, Trainer
+
+_INTERRUPTED = 130
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CONFIG [KEY.PATH=VALUE]...",
+            help="A YAML or JSON file, or the name of a shipped experiment (`rl4sys config list`), then settings to "
+            "change, such as algorithm.lr=1e-3.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="The config, if not given as the first argument.")] = None,
+    seed: Annotated[str | None, typer.Option(help="One seed, or several with commas between for a run each.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, exactly.")] = None,
+    total_timesteps: Annotated[
+        int | None, typer.Option("--total-timesteps", "--total_timesteps", help="Replaces training.total_timesteps.")
+    ] = None,
+    root: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("experiments"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, and find the operation behind a NaN.")
+    ] = False,
+) -> None:
+    """Train a policy as a config file says.
+
+    [bold]rl4sys train ppo_cartpole[/] trains a shipped experiment; [bold]rl4sys train my.yaml algorithm.lr=1e-3
+    --seed 1,2,3[/] trains yours three times. Each run gets a directory of its own under --root with config,
+    metrics, checkpoints and TensorBoard logs. Ctrl-C saves and stops; --resume goes on as if never stopped.
+    """
+    console = Console()
+    if debug:
+        _find_nan_operations()
+    assignments = [*(arguments or [])]
+    if total_timesteps is not None:
+        assignments.append(f"training.total_timesteps={total_timesteps}")
+    if resume is not None:
+        _resume(console, resume, config, assignments, seed)
+        return
+    source = config or (assignments.pop(0) if assignments and "=" not in assignments[0] else None)
+    if source is None:
+        raise ConfigError("no config given; try `rl4sys train ppo_cartpole`, or see `rl4sys config list`")
+    configs = [_read(source, [*assignments, *change]) for change in _seed_changes(seed)]
+    if dry_run:
+        from rl4sys.cli.plan import show_plan
+
+        show_plan(console, configs, root)
+        return
+    for number, experiment in enumerate(configs, 1):
+        if len(configs) > 1:
+            console.print(f"[bold]run {number} of {len(configs)}[/], seed {experiment.experiment.seed}")
+        _train(console, Run.create(root, experiment, datetime.now()))
+
+
+def _read(source: str, assignments: list[str]) -> ExperimentConfig:
+    settings: Settings = files.override(files.load(source), assignments)
+    return parse_experiment(settings, beside=files.find(source).parent)
+
+
+def _seed_changes(seeds: str | None) -> list[list[str]]:
+    if seeds is None:
+        return [[]]
+    numbers = [number.strip() for number in seeds.split(",")]
+    if not all(number.isdecimal() for number in numbers):
+        raise ConfigError(f"--seed is {seeds!r}; it should be a number such as 1, or several such as 1,2,3")
+    return [[f"experiment.seed={number}"] for number in numbers]
+
+
+def _resume(console: Console, path: Path, config: str | None, assignments: list[str], seed: str | None) -> None:
+    """Only the length of training may change: any other change would make it another run."""
+    run = Run.open(path)
+    settings = run.config.to_settings()
+    source = config or (assignments.pop(0) if assignments and "=" not in assignments[0] else None)
+    wanted = _read(source, assignments).to_settings() if source else files.override(settings, assignments)
+    if seed is not None:
+        wanted = files.override(wanted, [f"experiment.seed={seed}"])
+    differing = [key for key in _differences(settings, wanted) if key != "training.total_timesteps"]
+    if differing:
+        raise ConfigError(
+            f"{path} was started with other settings: {', '.join(differing)}. Resume without a config to go on with "
+            "its own, or start a new run; only training.total_timesteps may change"
+        )
+    if wanted != settings:
+        run = run.reconfigure(parse_experiment(wanted))
+    _train(console, run, resume=True)
+
+
+def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
+    """Dotted keys that differ, with both values."""
+    found: list[str] = []
+    for key in {**stored, **wanted}:
+        a, b, path = stored.get(key), wanted.get(key), f"{at}{key}"
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += _differences(a, b, f"{path}.")
+        elif a != b:
+            found.append(path if path == "training.total_timesteps" else f"{path} ({a!r} then, {b!r} now)")
+    return found
+
+
+def _train(console: Console, run: Run, *, resume: bool = False) -> None:
+    enabled = run.config.logging.terminal
+    display = Display(console, run.config.training.total_timesteps, enabled=enabled)
+    trainer = Trainer(run, display)
+    if resume:
+        trainer.resume()
+    if enabled:
+        console.print(f"run directory: {run.path}", soft_wrap=True, highlight=False)
+    with display, _stopping_on_signals(trainer):
+        progress = trainer.train()
+    if enabled:
+        show_summary(console, run, progress)
+    if _stopped_early(progress):
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _stopped_early(progress: Progress) -> bool:
+    return progress.steps < progress.total_timesteps
+
+
+@contextmanager
+def _stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends training after the present round, saved; the next one at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, _frame: object) -> None:
+        trainer.stop()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _find_nan_operations() -> None:
+    import torch
+
+    torch.autograd.set_detect_anomaly(True)

@@ -1,0 +1,199 @@
+"""YAML or JSON files ⇄ typed, frozen settings, with messages for the person who wrote the file.
+
+A file may name others to start from (``extends: [algorithms/ppo, environments/cartpole]``: names of shipped
+files, or paths beside the file), and any setting can be replaced from the command line by its dotted name
+(``algorithm.lr=1e-3``). Both happen on plain mappings; `parse` then turns a mapping into a typed model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
+
+from rl4sys.errors import ConfigError
+
+VERSION = 1
+"""The version of the config format this code writes and reads."""
+
+SHIPPED = Path(__file__).parent / "configs"
+"""Where the package keeps its own files."""
+
+Settings: TypeAlias = dict[str, Any]
+"""Settings as they stand in a file: a tree of dicts, lists and scalars."""
+
+
+class Config(BaseModel):
+    """Base of every settings model: frozen, unknown keys refused, each field documented below it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and (annotation in (int, float) or set(get_args(annotation)) & {int, float}):
+            raise ValueError("Input should be a number, not true or false")
+        return value
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load(name_or_path: str | Path) -> Settings:
+    """The settings in a file, or in the shipped experiment of that name, with what it extends merged in."""
+    return _load(find(str(name_or_path)), seen=())
+
+
+def find(name_or_path: str, beside: Path | None = None) -> Path:
+    """The file a user means: a path as written, a path beside ``beside``, or the name of a shipped file."""
+    shipped = [SHIPPED / group / f"{name_or_path}.yaml" for group in ("experiments", ".")]
+    for path in [(beside or Path()) / name_or_path, Path(name_or_path), *shipped]:
+        if path.is_file():
+            return path
+    known = shipped_names("experiments")
+    raise ConfigError(
+        f"no config file {name_or_path!r}, and no shipped experiment of that name{did_you_mean(name_or_path, known)}"
+        f" Shipped: {', '.join(known)}."
+    )
+
+
+def shipped_names(group: str) -> list[str]:
+    return sorted(path.stem for path in (SHIPPED / group).glob("*.yaml"))
+
+
+def override(settings: Settings, assignments: Iterable[str]) -> Settings:
+    """A copy with each ``dotted.key=value`` applied; values are read as YAML."""
+    result = settings
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{assignment!r} is not an override; write key.path=value, such as algorithm.lr=1e-3")
+        result = _merge(result, _nested(key.split("."), _parse_yaml(text, f"the override {assignment!r}")), at="")
+    return result
+
+
+def parse(model: type[Model], settings: Any, at: str = "") -> Model:
+    """The settings as ``model``; a `ConfigError` names every mistake by its dotted key, starting from ``at``."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{at or 'the config'} is {settings!r:.80}; it should be a block of settings (key: value)")
+    try:
+        return model.model_validate(settings)
+    except ValidationError as problem:
+        raise ConfigError("\n".join(_explain(model, error, at) for error in problem.errors())) from problem
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean x?"``, or a full stop where nothing is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else "."
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(settings), sort_keys=False, default_flow_style=None, width=100))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 with two mends: 3e-4 is a number, and a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        repeated = [key for key in keys if keys.count(key) > 1]
+        if repeated:
+            raise yaml.constructor.ConstructorError(None, None, f"{repeated[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def _load(path: Path, seen: tuple[Path, ...]) -> Settings:
+    if path.resolve() in seen:
+        raise ConfigError(f"{path} extends itself through {' → '.join(p.name for p in seen)}; remove one `extends`")
+    settings = _read(path)
+    parents = settings.pop("extends", [])
+    if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
+        raise ConfigError(f"{path}: extends is {parents!r}; it should be a list of names or paths")
+    merged: Settings = {}
+    for parent in parents:
+        merged = _merge(merged, _load(find(parent, path.parent), (*seen, path.resolve())), at="")
+    return _merge(merged, settings, at="")
+
+
+def _read(path: Path) -> Settings:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"cannot read {path}: {problem}") from problem
+    settings = _parse_yaml(text, str(path))
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path} holds {type(settings).__name__}, not a block of settings (key: value)")
+    return settings
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
+    except yaml.YAMLError as problem:
+        raise ConfigError(f"{source} is not valid YAML: {problem}") from problem
+
+
+def _nested(path: list[str], value: Any) -> Settings:
+    return {path[0]: _nested(path[1:], value) if path[1:] else value}
+
+
+def _merge(base: Settings, change: Settings, at: str) -> Settings:
+    result = dict(base)
+    for key, value in change.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            result[key] = _merge(old, value, f"{at}{key}.")
+        elif isinstance(old, dict) and value is not None and at + key in ("algorithm", "environment", "network"):
+            raise ConfigError(
+                f"{at}{key}={value!r} would replace a whole block; name the setting, such as {key}.name=…"
+            )
+        else:
+            result[key] = value
+    return result
+
+
+def _explain(model: type[BaseModel], error: ErrorDetails, at: str) -> str:
+    path = ".".join([*([at] if at else []), *(str(part) for part in error["loc"])])
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(model, error["loc"][:-1])
+        return f"{path} is not a setting{did_you_mean(str(error['loc'][-1]), known)} Known here: {', '.join(known)}."
+    if error["type"] == "missing":
+        return f"{path} is missing; add it{_purpose(model, error['loc'])}"
+    expected = error["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return f"{path} is {error['input']!r:.80}; {expected}{_purpose(model, error['loc'])}"
+
+
+def _purpose(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+    """What the setting is for, from its own documentation."""
+    parent = _model_at(model, loc[:-1])
+    field = parent.model_fields.get(str(loc[-1])) if parent and loc else None
+    return f" ({field.description.rstrip('.')})" if field and field.description else ""
+
+
+def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    found = _model_at(model, loc)
+    return sorted(found.model_fields) if found else []
+
+
+def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        options = [field.annotation, *get_args(field.annotation)] if field else []
+        nested = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
+        if not nested:
+            return None
+        model = nested[0]
+    return model

@@ -1,0 +1,184 @@
+"""Turns a policy into trajectories by stepping local environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rl4sys.environments.encoding import Encoding
+from rl4sys.environments.gym import Environment
+from rl4sys.policy.base import Decision, Policy
+from rl4sys.policy.draws import Draws
+from rl4sys.spec import Array, Columns, Spec, State
+from rl4sys.trajectory import Trajectory
+
+
+class Episode(NamedTuple):
+    """What a finished episode came to."""
+
+    total_reward: float
+    length: int
+
+
+@dataclass
+class _Place:
+    """One environment and where its present episode stands.
+
+    An episode is decided by its seed and the actions since, and each has a seed of its own: so that is all
+    the state there is to keep, for any environment that obeys Gymnasium's contract of reset.
+    """
+
+    environment: Environment
+    entropy: int
+    stride: int
+    index: int
+    episodes: int = 0
+    actions: list[Any] = field(default_factory=list)
+    total_reward: float = 0.0
+
+    @property
+    def episode(self) -> int:
+        """A number no other episode of this actor has."""
+        return self.episodes * self.stride + self.index
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        self.actions, self.total_reward = [], 0.0
+        return self.environment.reset(seed=_episode_seed(self.entropy, self.episode))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        observation, reward, terminated, truncated, info = self.environment.step(action)
+        self.total_reward += float(reward)
+        return observation, float(reward), bool(terminated), bool(truncated), info
+
+    def state(self) -> State:
+        return {"episodes": self.episodes, "actions": np.array(self.actions)}
+
+    def replay(self, state: State) -> tuple[Any, dict[str, Any]]:
+        """Back to the saved point; what the environment shows there."""
+        self.episodes = int(state["episodes"])
+        observation, info = self.reset()
+        for action in _as_given(state["actions"]):
+            observation, *_, info = self.step(action)
+        return observation, info
+
+
+class Actor:
+    """Steps ``num_envs`` environments in turn with one policy for all, in one thread."""
+
+    def __init__(self, make: Callable[[], Environment], num_envs: int, seed: np.random.SeedSequence) -> None:
+        entropy, key = (int(n) for n in seed.generate_state(2, np.uint64))
+        self._places = [_Place(make(), entropy, num_envs, index) for index in range(num_envs)]
+        self._encoding = Encoding(self._places[0].environment)
+        self._draws = Draws(key)
+        self._observation = self._encoding.empty(num_envs)
+        self._memory: Columns = {}
+        self._finished: list[Episode] = []
+        for row, place in enumerate(self._places):
+            self._encoding.write(self._observation, row, *place.reset())
+
+    @property
+    def spec(self) -> Spec:
+        return self._encoding.spec
+
+    def collect(self, policy: Policy, version: int, steps: int) -> list[Trajectory]:
+        """At least ``steps`` steps, as many in each environment; every trajectory is cut at the end."""
+        length = -(-steps // len(self._places))
+        recording = _Recording(self._encoding, len(self._places), length, version)
+        for step in range(length):
+            decision = policy.act(self._observation, self._memory, self._draws)
+            self._memory = decision.memory
+            recording.write(step, self._observation, decision)
+            for row, action in enumerate(self._encoding.to_system(decision.action)):
+                self._step(row, step, action, recording)
+        for row, place in enumerate(self._places):
+            recording.cut(row, length, place, self._observation)
+        return recording.trajectories
+
+    def take_finished(self) -> list[Episode]:
+        """The episodes that ended since the last call."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        for place in self._places:
+            place.environment.close()
+
+    def state(self) -> State:
+        return {
+            "draws": self._draws.state(),
+            "memory": {name: column.copy() for name, column in self._memory.items()},
+            "places": [place.state() for place in self._places],
+        }
+
+    def restore(self, state: State) -> None:
+        self._draws.restore(state["draws"])
+        self._memory = {name: np.array(column) for name, column in state["memory"].items()}
+        for row, (place, saved) in enumerate(zip(self._places, state["places"], strict=True)):
+            self._encoding.write(self._observation, row, *place.replay(saved))
+
+    def _step(self, row: int, step: int, action: Any, recording: _Recording) -> None:
+        place = self._places[row]
+        observation, reward, terminated, truncated, info = place.step(action)
+        recording.reward[row, step] = reward
+        self._encoding.write(self._observation, row, observation, info)
+        if terminated or truncated:
+            recording.cut(row, step + 1, place, self._observation, terminated=terminated, truncated=truncated)
+            self._finished.append(Episode(place.total_reward, len(place.actions)))
+            place.episodes += 1
+            self._encoding.write(self._observation, row, *place.reset())
+            for column in self._memory.values():
+                column[row] = 0
+
+
+class _Recording:
+    """The columns of one round of `Actor.collect`, environment by environment."""
+
+    def __init__(self, encoding: Encoding, num_envs: int, length: int, version: int) -> None:
+        self.trajectories: list[Trajectory] = []
+        self.reward = np.zeros((num_envs, length), np.float32)
+        self._observation = {
+            f"obs.{name}": np.empty((num_envs, length, *box.shape), box.dtype)
+            for name, box in encoding.spec.observation.items()
+        }
+        action = encoding.spec.action
+        self._action = np.empty((num_envs, length, *action.shape), action.dtype)
+        self._log_prob = np.empty((num_envs, length), np.float32)
+        self._starts = [0] * num_envs
+        self._version = version
+
+    def write(self, step: int, observation: Columns, decision: Decision) -> None:
+        for name, column in observation.items():
+            self._observation[f"obs.{name}"][:, step] = column
+        self._action[:, step] = decision.action
+        self._log_prob[:, step] = decision.log_prob
+
+    def cut(
+        self, row: int, end: int, place: _Place, led_to: Columns, *, terminated: bool = False, truncated: bool = False
+    ) -> None:
+        """Hand over the steps of one environment since its last cut; ``led_to`` is what it shows now."""
+        start, self._starts[row] = self._starts[row], end
+        if start == end:
+            return
+        columns: dict[str, Array] = {
+            name: np.concatenate([column[row, start:end], led_to[name.removeprefix("obs.")][row : row + 1]])
+            for name, column in self._observation.items()
+        }
+        columns["action"], columns["log_prob"] = self._action[row, start:end], self._log_prob[row, start:end]
+        columns["reward"] = self.reward[row, start:end]
+        offset = len(place.actions) - (end - start)
+        self.trajectories.append(
+            Trajectory(self._version, columns, place.episode, offset, terminated=terminated, truncated=truncated)
+        )
+
+
+def _episode_seed(entropy: int, episode: int) -> int:
+    return int(np.random.SeedSequence([entropy, episode]).generate_state(1)[0])
+
+
+def _as_given(actions: Array) -> list[Any]:
+    """Saved actions in the form they were first given: plain ints, or arrays."""
+    return actions.tolist() if actions.ndim == 1 and actions.dtype.kind == "i" else list(actions)

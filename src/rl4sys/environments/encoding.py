@@ -1,0 +1,98 @@
+"""Gymnasium's spaces ⇄ our Spec, and observations written as rows of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rl4sys.environments.gym import Environment
+from rl4sys.errors import SpecError
+from rl4sys.spec import MASK, STATE, Array, Box, Discrete, Space, Spec
+
+_INFO_MASK = "action_mask"
+"""Where Gymnasium environments by custom put the mask of legal actions: in info, or in a Dict observation."""
+
+
+class Encoding:
+    """How one kind of environment's observations and actions stand in columns."""
+
+    def __init__(self, environment: Environment) -> None:
+        parts = _parts(environment.observation_space)
+        _, info = environment.reset(seed=0)
+        self._mask_in_info = _INFO_MASK in info
+        self._mask_in_observation = _INFO_MASK in parts
+        self._parts = {name: space for name, space in parts.items() if name != _INFO_MASK}
+        self._writers = {name: _writer(space) for name, space in self._parts.items()}
+        self._single = not isinstance(environment.observation_space, spaces.Dict)
+        self._plain = isinstance(environment.observation_space, spaces.Box) and not self._mask_in_info
+        self._first_action = int(getattr(environment.action_space, "start", 0))
+        self.spec = self._make_spec(environment.action_space)
+
+    def empty(self, rows: int) -> dict[str, Array]:
+        """Columns for ``rows`` observations."""
+        return {name: np.zeros((rows, *box.shape), box.dtype) for name, box in self.spec.observation.items()}
+
+    def write(self, columns: Mapping[str, Array], row: int, observation: Any, info: Mapping[str, Any]) -> None:
+        """Put one observation, and the mask that came with it, into a row."""
+        if self._plain:
+            columns[STATE][row] = observation
+            return
+        for name, write in self._writers.items():
+            write(columns[name], row, observation if self._single else observation[name])
+        if self._mask_in_info:
+            columns[MASK][row] = info[_INFO_MASK]
+        elif self._mask_in_observation:
+            columns[MASK][row] = observation[_INFO_MASK]
+
+    def to_system(self, actions: Array) -> list[Any]:
+        """The drawn actions as the environments take them, one each."""
+        legal = self.spec.action.legal(actions)
+        if isinstance(self.spec.action, Discrete):
+            legal = legal + self._first_action if self._first_action else legal
+        return list(legal.tolist() if isinstance(self.spec.action, Discrete) else legal)
+
+    def _make_spec(self, action_space: spaces.Space[Any]) -> Spec:
+        observation = {name: _box(space) for name, space in self._parts.items()}
+        action = _action(action_space)
+        if self._mask_in_info or self._mask_in_observation:
+            if not isinstance(action, Discrete):
+                raise SpecError(f"the environment gives an action mask, but its actions are {action_space}")
+            observation[MASK] = Box((action.choices,), "bool", (0.0,), (1.0,))
+        return Spec(observation, action)
+
+
+def _parts(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else {STATE: space}
+
+
+def _box(space: spaces.Space[Any]) -> Box:
+    if isinstance(space, spaces.Box):
+        dtype = "float32" if space.dtype.kind == "f" else str(space.dtype)
+        return Box(space.shape, dtype, _bound(space.low), _bound(space.high))
+    try:
+        return Box((spaces.flatdim(space),))
+    except (NotImplementedError, ValueError) as problem:
+        raise SpecError(f"observations of {space} cannot be written as numbers: {problem}") from problem
+
+
+def _action(space: spaces.Space[Any]) -> Space:
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+        return Box(space.shape, "float32", _bound(space.low), _bound(space.high))
+    raise SpecError(f"actions of {space} are not supported; use Discrete, or Box of floats")
+
+
+def _bound(values: Array) -> tuple[float, ...]:
+    flat = [float(v) for v in values.ravel()]
+    return (flat[0],) if flat and all(v == flat[0] for v in flat) else tuple(flat)
+
+
+def _writer(space: spaces.Space[Any]) -> Callable[[Array, int, Any], None]:
+    """Writes a Box as it is and anything else flattened: a Discrete as one-hot, a Tuple end to end."""
+    if isinstance(space, spaces.Box):
+        return lambda column, row, value: column.__setitem__(row, value)
+    return lambda column, row, value: column.__setitem__(row, spaces.flatten(space, value))

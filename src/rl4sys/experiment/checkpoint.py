@@ -1,0 +1,156 @@
+"""Checkpoints: safetensors and JSON in a folder that appears whole or not at all, with checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl4sys import tensors
+from rl4sys.errors import CheckpointError, RL4SysError, RunError
+from rl4sys.experiment.files import sync_directory, write_synced
+from rl4sys.experiment.tree import join, split
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import State
+
+FORMAT = 1
+LATEST, BEST = "latest", "best"
+POLICY = "policy.safetensors"
+_STATE_JSON, _STATE_ARRAYS, _MANIFEST = "state.json", "state.safetensors", "manifest.json"
+_PREFIX = "step_"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint read back; ``passed_over`` says which newer ones were damaged, and how."""
+
+    name: str
+    state: State
+    passed_over: tuple[str, ...] = ()
+
+
+class CheckpointStore:
+    """The ``checkpoints`` folder of a run: the newest few, and the best."""
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        self._directory, self._keep = directory, keep
+
+    def save(self, step: int, state: State, snapshot: Snapshot | None, *, best: bool = False) -> str:
+        """Write a checkpoint and point ``latest`` (and ``best``) at it; older ones beyond the limit go."""
+        name = f"{_PREFIX}{step:012d}"
+        self._write(name, state, snapshot)
+        self._point(LATEST, name)
+        if best:
+            self._point(BEST, name)
+        self._remove_old()
+        return name
+
+    def save_aside(self, name: str, state: State, snapshot: Snapshot | None) -> str:
+        """Write a checkpoint to look at later, which nothing resumes from by itself."""
+        self._write(name, state, snapshot)
+        return name
+
+    def load(self, name: str = LATEST) -> Checkpoint:
+        """The checkpoint of that name; for ``latest``, the newest that is whole."""
+        if name != LATEST:
+            return Checkpoint(name, self._read(name))
+        passed_over: list[str] = []
+        for candidate in self._newest_first():
+            try:
+                return Checkpoint(candidate, self._read(candidate), tuple(passed_over))
+            except CheckpointError as problem:
+                passed_over.append(str(problem))
+        found = "; ".join(passed_over) or "the folder holds none"
+        raise CheckpointError(f"no usable checkpoint in {self._directory}: {found}")
+
+    def load_policy(self, name: str = LATEST) -> Snapshot:
+        """The policy of a checkpoint, frozen, without the rest of its state."""
+        folder = self._directory / name
+        if not (folder / POLICY).is_file():
+            raise CheckpointError(
+                f"no checkpoint {name!r} with a policy in {self._directory}; there are: {self._listing()}"
+            )
+        try:
+            return Snapshot.from_bytes(self._verified(folder, POLICY))
+        except CheckpointError:
+            raise
+        except RL4SysError as problem:
+            raise CheckpointError(f"checkpoint {name} holds a damaged policy: {problem}") from problem
+
+    def names(self) -> list[str]:
+        """All checkpoints by name, oldest first, with ``latest`` and ``best`` where they exist."""
+        return [*reversed(self._newest_first()), *(n for n in (LATEST, BEST) if (self._directory / n).exists())]
+
+    def _write(self, name: str, state: State, snapshot: Snapshot | None) -> None:
+        building = self._directory / f".{name}.{os.getpid()}"
+        try:
+            self._fill(building, state, snapshot)
+            final = self._directory / name
+            if final.exists():
+                shutil.rmtree(final)
+            building.rename(final)
+            sync_directory(self._directory)
+        except OSError as problem:
+            shutil.rmtree(building, ignore_errors=True)
+            raise RunError(
+                f"cannot write checkpoint {name} to {self._directory}: {problem.strerror}; earlier checkpoints are as "
+                "they were. Make room or permission there and resume"
+            ) from problem
+
+    def _fill(self, folder: Path, state: State, snapshot: Snapshot | None) -> None:
+        folder.mkdir(parents=True)
+        document, arrays = split(state)
+        files = {_STATE_JSON: json.dumps(document).encode(), _STATE_ARRAYS: tensors.encode(arrays, {})}
+        if snapshot is not None:
+            files[POLICY] = snapshot.to_bytes()
+        for name, content in files.items():
+            write_synced(folder / name, content)
+        manifest = {"format": FORMAT, "sha256": {name: _digest(content) for name, content in files.items()}}
+        write_synced(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
+
+    def _read(self, name: str) -> State:
+        folder = self._directory / name
+        if not folder.is_dir():
+            raise CheckpointError(f"no checkpoint {name!r} in {self._directory}; there are: {self._listing()}")
+        arrays, _ = tensors.decode(self._verified(folder, _STATE_ARRAYS))
+        tree: State = join(json.loads(self._verified(folder, _STATE_JSON)), arrays)
+        return tree
+
+    def _verified(self, folder: Path, name: str) -> bytes:
+        """The content of a file, if it is what was written."""
+        try:
+            expected: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+            content = (folder / name).read_bytes()
+            matches = expected["format"] == FORMAT and expected["sha256"][name] == _digest(content)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise CheckpointError(f"checkpoint {folder.name} is damaged: {problem!r}") from problem
+        if not matches:
+            raise CheckpointError(f"checkpoint {folder.name} is damaged: {name} does not match its checksum")
+        return content
+
+    def _point(self, link: str, name: str) -> None:
+        temporary = self._directory / f".{link}.{os.getpid()}"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(name)
+        temporary.replace(self._directory / link)
+
+    def _remove_old(self) -> None:
+        best = self._directory / BEST
+        protected = best.readlink().name if best.is_symlink() else None
+        for name in self._newest_first()[self._keep :]:
+            if name != protected:
+                shutil.rmtree(self._directory / name)
+
+    def _newest_first(self) -> list[str]:
+        return sorted((p.name for p in self._directory.glob(f"{_PREFIX}*") if p.is_dir()), reverse=True)
+
+    def _listing(self) -> str:
+        return ", ".join(self.names()) or "none"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,164 @@
+"""The whole config of an experiment, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SerializeAsAny
+
+from rl4sys.algorithms.base import AlgorithmConfig
+from rl4sys.buffers.base import BufferConfig
+from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
+from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.errors import ConfigError
+from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.networks.base import NetworkConfig
+from rl4sys.registry import load_plugins
+
+
+class ExperimentSettings(Config):
+    """The ``experiment`` block: what this run is called and where it computes."""
+
+    name: str = Field(default="experiment", pattern=r"^[\w.-]+$")
+    """First part of the run directory's name: letters, digits, dot, dash and underscore."""
+    seed: int = Field(default=0, ge=0)
+    """Decides every random number of the run."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    """Where networks are trained: auto, cpu, cuda, cuda:1 or mps; what is absent falls back to cpu."""
+    threads: int = Field(default=1, gt=0)
+    """Threads torch computes with; small networks are fastest, and results repeatable, with one."""
+
+
+class TrainingSettings(Config):
+    """The ``training`` block: how long, and what happens on the way."""
+
+    total_timesteps: int = Field(default=100_000, gt=0)
+    """Environment steps over all environments; the round in which it is reached is completed."""
+    eval_frequency: int = Field(default=10_000, gt=0)
+    """Steps between evaluations of the policy, acting by its best guess."""
+    num_eval_episodes: int = Field(default=10, gt=0)
+    """Episodes of an evaluation, started from the same seeds every time."""
+    checkpoint_frequency: int = Field(default=50_000, gt=0)
+    """Steps between checkpoints; one is also written at the start and at the end."""
+    keep_checkpoints: int = Field(default=3, gt=0)
+    """How many of the newest checkpoints stay; the one with the best evaluation always does."""
+
+
+class WandbSettings(Config):
+    """Weights & Biases; without an account or a network it records offline."""
+
+    enabled: bool = False
+    """Record to Weights & Biases."""
+    project: str = "rl4sys"
+    """The project the run is filed under."""
+    tags: list[str] = Field(default_factory=list)
+    """Labels to find the run by."""
+
+
+class LoggingSettings(Config):
+    """The ``logging`` block: where measurements go besides metrics.jsonl, which is always written."""
+
+    terminal: bool = True
+    """Show progress on the terminal."""
+    tensorboard: bool = True
+    """Write TensorBoard event files to logs/."""
+    frequency: int = Field(default=1000, gt=0)
+    """Steps between rows of metrics; each holds means since the row before."""
+    wandb: WandbSettings = WandbSettings()
+    """Weights & Biases."""
+
+
+class ExperimentConfig(Config):
+    """A whole experiment. Write it as YAML; only ``algorithm.name`` and ``environment.name`` must be there."""
+
+    version: int = VERSION
+    """Version of the config format."""
+    plugins: list[str] = Field(default_factory=list)
+    """Modules or Python files with components of your own, imported before names are looked up."""
+    experiment: ExperimentSettings = ExperimentSettings()
+    algorithm: SerializeAsAny[AlgorithmConfig]
+    environment: EnvironmentConfig
+    network: dict[str, SerializeAsAny[NetworkConfig]]
+    buffer: SerializeAsAny[BufferConfig]
+    training: TrainingSettings = TrainingSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    def learner(self, device: str) -> LearnerConfig:
+        """The part that decides how the Learner learns."""
+        return LearnerConfig(
+            algorithm=self.algorithm,
+            networks=self.network,
+            buffer=self.buffer,
+            normalize_obs=self.environment.normalize_obs,
+            normalize_reward=self.environment.normalize_reward,
+            device=device,
+            total_timesteps=self.training.total_timesteps,
+        )
+
+    def to_settings(self) -> Settings:
+        """Everything spelt out, as it is stored with a run; parses back to an equal config."""
+        return self.model_dump(mode="json")
+
+
+def parse_experiment(settings: Settings, beside: Path | None = None) -> ExperimentConfig:
+    """Check every block and build the typed config; all mistakes are reported at once.
+
+    ``beside`` is the folder of the config file, where plugins given as files are looked for too.
+    """
+    _check_version(settings.get("version", VERSION))
+    plugins = load_plugins(_plugins(settings), beside)
+    mistakes: list[str] = []
+    algorithm = _attempt(parse_algorithm, _block(settings, "algorithm"), mistakes)
+    blocks: dict[str, Any] = {**settings, "plugins": plugins, "algorithm": algorithm}
+    if algorithm is not None:
+        name = algorithm.name
+        blocks["network"] = _attempt(lambda s: parse_networks(s, name), settings.get("network", {}), mistakes)
+        blocks["buffer"] = _attempt(lambda s: parse_buffer(s, name), settings.get("buffer", {}), mistakes)
+    for block, model in _PLAIN_BLOCKS.items():
+        blocks[block] = _attempt(partial(parse, model, at=block), _block(settings, block), mistakes)
+    for key in settings:
+        if key not in ExperimentConfig.model_fields:
+            known = list(ExperimentConfig.model_fields)
+            mistakes.append(f"{key} is not a block{did_you_mean(str(key), known)} Known: {', '.join(known)}.")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return parse(ExperimentConfig, blocks)
+
+
+_PLAIN_BLOCKS: dict[str, type[Config]] = {
+    "experiment": ExperimentSettings,
+    "environment": EnvironmentConfig,
+    "training": TrainingSettings,
+    "logging": LoggingSettings,
+}
+
+
+def _attempt(parse_block: Callable[[Any], Any], settings: Any, mistakes: list[str]) -> Any:
+    try:
+        return parse_block(settings)
+    except ConfigError as problem:
+        mistakes.append(str(problem))
+        return None
+
+
+def _block(settings: Settings, name: str) -> Any:
+    value = settings.get(name, {})
+    return {} if value is None else value
+
+
+def _plugins(settings: Mapping[str, Any]) -> list[str]:
+    plugins = settings.get("plugins") or []
+    if not isinstance(plugins, list) or not all(isinstance(plugin, str) for plugin in plugins):
+        raise ConfigError(f"plugins is {plugins!r}; it should be a list of modules or Python files")
+    return plugins
+
+
+def _check_version(version: Any) -> None:
+    if version != VERSION:
+        raise ConfigError(
+            f"the config says version: {version!r}, and this rl4sys reads version {VERSION}; "
+            "use a matching release, or rewrite the file"
+        )

@@ -1,0 +1,107 @@
+"""One run, one directory::
+
+<name>_<timestamp>/
+  configs/config.yaml      the config with every setting spelt out
+  configs/provenance.json  versions, machine, git hash, command
+  checkpoints/             step_…/, latest, best
+  logs/                    TensorBoard event files, Weights & Biases
+  videos/
+  metrics.jsonl            one JSON object per row; the same for two runs of one config and seed
+  status.json              running, completed, stopped or failed; how far; how fast
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rl4sys import config
+from rl4sys.errors import RunError
+from rl4sys.experiment.checkpoint import CheckpointStore
+from rl4sys.experiment.config import ExperimentConfig, parse_experiment
+from rl4sys.experiment.files import replace_file, write_synced
+from rl4sys.experiment.provenance import provenance
+
+_FOLDERS = ("checkpoints", "logs", "videos", "configs")
+_CONFIG, _PROVENANCE = "configs/config.yaml", "configs/provenance.json"
+
+
+class Run:
+    """The directory of a run; making one of these touches nothing."""
+
+    def __init__(self, path: Path, config: ExperimentConfig) -> None:
+        self.path, self.config = path, config
+        self.checkpoints = CheckpointStore(path / "checkpoints", config.training.keep_checkpoints)
+        self.metrics = path / "metrics.jsonl"
+        self.logs = path / "logs"
+
+    @classmethod
+    def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
+        """A new directory with its folders, config and provenance."""
+        try:
+            run = cls(_new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}"), config)
+            for folder in _FOLDERS:
+                (run.path / folder).mkdir()
+            run._write_config()
+            record = {"seed": config.experiment.seed, "created": now.isoformat(timespec="seconds"), **provenance()}
+            write_synced(run.path / _PROVENANCE, json.dumps(record, indent=1).encode())
+        except OSError as problem:
+            raise RunError(
+                f"cannot create a run directory in {root}: {problem.strerror}; choose another place with --root"
+            ) from problem
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing run, by its directory."""
+        if not (path / _CONFIG).is_file():
+            raise RunError(f"{path} is not a run directory: it has no {_CONFIG}{_nearby(path)}")
+        return cls(path, parse_experiment(config.load(path / _CONFIG), beside=path / "configs"))
+
+    def reconfigure(self, config: ExperimentConfig) -> Run:
+        """The same run under changed settings, which are stored."""
+        run = Run(self.path, config)
+        run._write_config()
+        return run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process; a second one that wants it is refused, and a dead one holds nothing."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as problem:
+                raise RunError(f"{self.path} is being trained by another process; wait for it or stop it") from problem
+            yield
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        record = {**status, "pid": os.getpid()}
+        replace_file(self.path / "status.json", json.dumps(record, indent=1).encode())
+
+    def _write_config(self) -> None:
+        replace_file(self.path / _CONFIG, config.to_yaml(self.config.to_settings()).encode())
+
+
+def _new_directory(root: Path, name: str) -> Path:
+    """``name``, or ``name-2``, … where that exists already."""
+    root.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = root / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _nearby(path: Path) -> str:
+    runs = sorted(p.parent.parent.name for p in path.parent.glob(f"*/{_CONFIG}"))
+    return f". Runs in {path.parent}: {', '.join(runs[-5:])}" if runs else ""

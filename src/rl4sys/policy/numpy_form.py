@@ -1,0 +1,260 @@
+"""The policy program in numpy: the readable reference, and the form where the native core is not installed.
+
+The body runs in float32 and the head in float64, rounded to float32 at the end. Rows do not touch one
+another: many give bit for bit what each gives alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rl4sys.errors import SpecError
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.program import DISCRETE_HEADS, Operation, Program
+from rl4sys.spec import Array, Columns
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class NumpyProgram:
+    """A program with its weights, ready to act. Threads may share one, each with its own draws."""
+
+    def __init__(self, program: Program, weights: Columns, input_size: int) -> None:
+        self.output_size = program.output_size(input_size, weights)
+        self._program = program
+        # Copies, so that a learner that goes on training its arrays does not change how this acts.
+        names = {name for operation in program.operations for name in operation.weights}
+        self._weights = {name: np.array(weights[name], np.float32, order="C") for name in names}
+        self._input_size = input_size
+
+    def forward(self, rows: Array) -> Array:
+        """What the head gets: float32, a row for each row."""
+        return self._body(as_rows(rows, self._input_size))
+
+    def act(self, rows: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
+        """An action and its log-probability for each row; ``mask`` says which discrete actions are legal."""
+        return draw(self._program.head, self._weights, self.forward(rows), mask, draws)
+
+    def decide(self, row: Array, mask: Array | None, draws: Draws) -> tuple[int | Array, float]:
+        """The action and log-probability for one row."""
+        head = self._program.head
+        discrete = head.name in DISCRETE_HEADS
+        outputs = self._body(as_row(row, self._input_size)[None])
+        masks = as_mask(mask, (self.output_size,))[None] if discrete and mask is not None else mask
+        actions, log_probs = draw(head, self._weights, outputs, masks, draws)
+        return int(actions[0]) if discrete else actions[0], float(log_probs[0])
+
+    def _body(self, values: Array) -> Array:
+        # Infinities are legal values here and overflow to them is not worth a warning.
+        with np.errstate(all="ignore"):
+            for operation in self._program.body:
+                values = _BODY[operation.name](values, operation, self._weights)
+        return values
+
+
+def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
+    """Apply the head alone: actions and log-probabilities, a row for each row of ``outputs``."""
+    spoilt = np.isnan(outputs).any(axis=1)
+    with np.errstate(all="ignore"):
+        if head.name in DISCRETE_HEADS:
+            legal = _legal(mask, outputs.shape)
+            action, log_prob = _DISCRETE[head.name](outputs, legal, head, draws)
+            spoilt |= np.isnan(log_prob)
+            action = np.where(spoilt, legal.argmax(axis=1), action)
+        elif mask is None:
+            action, log_prob = _BOX[head.name](outputs, head, weights, draws)
+        else:
+            raise SpecError("this policy's actions are continuous: they take no mask")
+    return action, np.where(spoilt, np.nan, log_prob).astype(np.float32)
+
+
+def as_row(row: Any, size: int) -> Array:
+    """One observation as float32 of shape (size,), converted if no number changes its meaning by it."""
+    return _as_float32(row, (size,), "a row")
+
+
+def as_rows(rows: Any, size: int) -> Array:
+    """Observations as float32 of shape (N, size)."""
+    return _as_float32(rows, (None, size), "rows")
+
+
+def as_mask(mask: Any, shape: tuple[int, ...]) -> Array:
+    """Which actions are legal as bool of the given shape. Anything but bool is refused: is 2 legal?"""
+    given = np.asarray(mask)
+    if given.dtype != np.bool_ or given.shape != shape:
+        raise SpecError(f"a mask of {given.dtype} {given.shape} was given; expected bool {shape}")
+    return np.ascontiguousarray(given)
+
+
+def _as_float32(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
+    try:
+        given = np.asarray(values)
+    except ValueError as problem:
+        raise SpecError(f"{noun} of unequal lengths given; expected float32 {_text(shape)}") from problem
+    fits = given.ndim == len(shape) and all(s in (None, n) for n, s in zip(given.shape, shape, strict=True))
+    if given.dtype.kind not in "fiu" or not fits:
+        raise SpecError(f"{noun} of {given.dtype} {given.shape} given; expected float32 {_text(shape)}")
+    return np.ascontiguousarray(given, np.float32)
+
+
+def _text(shape: tuple[int | None, ...]) -> str:
+    return str(tuple("N" if size is None else size for size in shape)).replace("'", "")
+
+
+def _legal(mask: Array | None, shape: tuple[int, ...]) -> Array:
+    if mask is None:
+        return np.ones(shape, np.bool_)
+    legal = as_mask(mask, shape)
+    hopeless = np.flatnonzero(~legal.any(axis=1))
+    if hopeless.size:
+        raise SpecError(
+            f"the mask of row {hopeless[0]} allows none of the {shape[1]} actions; at least one must be legal"
+        )
+    return legal
+
+
+def _normalize(values: Array, operation: Operation, weights: Columns) -> Array:
+    mean, scale = (weights[name] for name in operation.weights)
+    limit = np.float32(operation.options["limit"])
+    normalized: Array = np.clip((values - mean) * scale, -limit, limit)
+    return normalized
+
+
+def _linear(values: Array, operation: Operation, weights: Columns) -> Array:
+    weight, bias = (weights[name] for name in operation.weights)
+    # A stack of matrix times vector, not one product of matrices, whose rounding depends on the number of rows.
+    product: Array = np.matmul(weight, values[:, :, None])[:, :, 0]
+    return np.ascontiguousarray(product + bias)
+
+
+def _gelu(values: Array) -> Array:
+    wide = values.astype(np.float64)
+    tail: Array = _erfc(-wide / math.sqrt(2.0))
+    return (0.5 * wide * tail).astype(np.float32)
+
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def _silu(values: Array) -> Array:
+    return values / (np.float32(1) + np.exp(-values))
+
+
+def _elementwise(function: Callable[[Array], Array]) -> _BodyOperation:
+    return lambda values, _operation, _weights: function(values)
+
+
+_BodyOperation: TypeAlias = Callable[[Array, Operation, Columns], Array]
+_BODY: dict[str, _BodyOperation] = {
+    "normalize": _normalize,
+    "linear": _linear,
+    "tanh": _elementwise(np.tanh),
+    "relu": _elementwise(lambda x: np.maximum(x, np.float32(0))),
+    "elu": _elementwise(lambda x: np.where(x > 0, x, np.expm1(x))),
+    "gelu": _elementwise(_gelu),
+    "silu": _elementwise(_silu),
+}
+
+
+def _best(outputs: Array, legal: Array) -> Array:
+    """The legal action with the largest value, the first of equals, also where all are -inf."""
+    values = np.where(legal, outputs, -np.inf)
+    best: Array = (legal & (values == values.max(axis=1, keepdims=True))).argmax(axis=1)
+    return best
+
+
+def _categorical(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+    logits = np.where(legal, outputs.astype(np.float64), -np.inf)
+    uniform = draws.uniforms(len(logits))
+    largest = logits.max(axis=1, keepdims=True)
+    cumulative = np.cumsum(np.exp(logits - largest), axis=1)
+    total = cumulative[:, -1]
+    passed = legal & (cumulative > (uniform * total)[:, None])
+    last_legal = legal.shape[1] - 1 - legal[:, ::-1].argmax(axis=1)
+    action = np.where(passed.any(axis=1), passed.argmax(axis=1), last_legal)
+    chosen = np.take_along_axis(logits - largest, action[:, None], axis=1)[:, 0]
+    return action, chosen - np.log(total)
+
+
+def _argmax(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+    return _best(outputs, legal), np.zeros(len(outputs))
+
+
+def _epsilon_greedy(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+    epsilon = head.options["epsilon"]
+    uniform = draws.uniforms(2 * len(outputs)).reshape(-1, 2)
+    count = legal.sum(axis=1)
+    rank = np.minimum(np.floor(uniform[:, 1] * count), count - 1)
+    any_legal = (legal & (np.cumsum(legal, axis=1) == rank[:, None] + 1)).argmax(axis=1)
+    greedy = _best(outputs, legal)
+    action = np.where(uniform[:, 0] < epsilon, any_legal, greedy)
+    return action, np.log(epsilon / count + (1.0 - epsilon) * (action == greedy))
+
+
+_DiscreteHead: TypeAlias = Callable[[Array, Array, Operation, Draws], tuple[Array, Array]]
+_DISCRETE: dict[str, _DiscreteHead] = {
+    "categorical": _categorical,
+    "argmax": _argmax,
+    "epsilon_greedy": _epsilon_greedy,
+}
+
+
+def _normals_like(values: Array, draws: Draws) -> Array:
+    """Standard normal numbers, one for each of the values, by Box and Muller."""
+    uniform = draws.uniforms(2 * values.size).reshape(*values.shape, 2)
+    radius = np.sqrt(-2.0 * np.log(1.0 - uniform[:, :, 0]))
+    return np.ascontiguousarray(radius * np.cos(2.0 * math.pi * uniform[:, :, 1]))
+
+
+def _normal_log_prob(z: Array, log_std: Array) -> Array:
+    return -0.5 * z * z - log_std - _HALF_LOG_TWO_PI
+
+
+def _gaussian(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    log_std = weights[head.weights[0]].astype(np.float64)
+    z = _normals_like(outputs, draws)
+    action = outputs + np.exp(log_std) * z
+    return action.astype(np.float32), _normal_log_prob(z, log_std).sum(axis=1)
+
+
+def _mode(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    return outputs.astype(np.float32), np.zeros(len(outputs))
+
+
+def _squashed_gaussian(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    mean, log_std = np.split(outputs.astype(np.float64), 2, axis=1)
+    log_std = np.clip(log_std, head.options["log_std_min"], head.options["log_std_max"])
+    z = _normals_like(mean, draws)
+    u = mean + np.exp(log_std) * z
+    log_prob = _normal_log_prob(z, log_std) - _log_slope(u)
+    return _stretch(u, head, weights), log_prob.sum(axis=1)
+
+
+def _squashed_mode(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    mean, _ = np.split(outputs.astype(np.float64), 2, axis=1)
+    return _stretch(mean, head, weights), np.zeros(len(outputs))
+
+
+def _log_slope(u: Array) -> Array:
+    """The logarithm of tanh's derivative: ln(1 - tanh(u)^2) in a form that does not cancel."""
+    softplus: Array = np.maximum(-2.0 * u, 0.0) + np.log1p(np.exp(-np.abs(2.0 * u)))
+    return 2.0 * (math.log(2.0) - u - softplus)
+
+
+def _stretch(u: Array, head: Operation, weights: Columns) -> Array:
+    """tanh(u), with -1..1 stretched to low..high."""
+    low, high = (weights[name].astype(np.float64) for name in head.weights)
+    return (low + 0.5 * (np.tanh(u) + 1.0) * (high - low)).astype(np.float32)
+
+
+_BoxHead: TypeAlias = Callable[[Array, Operation, Columns, Draws], tuple[Array, Array]]
+_BOX: dict[str, _BoxHead] = {
+    "gaussian": _gaussian,
+    "mode": _mode,
+    "squashed_gaussian": _squashed_gaussian,
+    "squashed_mode": _squashed_mode,
+}

@@ -1,0 +1,76 @@
+"""A policy frozen for inference: program, weights, spec and version, as one safetensors blob."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from rl4sys import tensors
+from rl4sys.errors import SpecError
+from rl4sys.policy.program import BOX_HEADS, Program
+from rl4sys.spec import MASK, Columns, Discrete, Spec
+
+FORMAT = "rl4sys.snapshot.1"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a client needs to act as the learner does, and nothing more."""
+
+    version: int
+    spec: Spec
+    program: Program
+    weights: Columns
+
+    def __post_init__(self) -> None:
+        if isinstance(self.spec.action, Discrete) == (self.program.head.name in BOX_HEADS):
+            raise SpecError(f"the head {self.program.head.name} does not draw actions of {self.spec.action}")
+        outputs = self.program.output_size(input_size(self.spec), self.weights)
+        expected = self.spec.action.choices if isinstance(self.spec.action, Discrete) else self.spec.action.size
+        if outputs != expected * (2 if self.program.head.name.startswith("squashed") else 1):
+            raise SpecError(f"the program gives {outputs} numbers for an action space of {expected}")
+
+    def greedy(self) -> Snapshot:
+        """The same policy acting by its best guess, without chance."""
+        return replace(self, program=self.program.greedy())
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of the weights and the program, whatever the version."""
+        return hashlib.sha256(tensors.encode(self.weights, {"program": self._program_text()})).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        metadata = {
+            "format": FORMAT,
+            "version": str(self.version),
+            "spec": json.dumps(self.spec.to_json(), sort_keys=True),
+            "program": self._program_text(),
+            "sha256": self.content_hash,
+        }
+        return tensors.encode(self.weights, metadata)
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Snapshot:
+        weights, metadata = tensors.decode(blob)
+        if metadata.get("format") != FORMAT:
+            raise SpecError(f"not a policy snapshot: its format is {metadata.get('format')!r}, expected {FORMAT!r}")
+        try:
+            version = int(metadata["version"])
+            spec = Spec.from_json(json.loads(metadata["spec"]))
+            program = Program.from_json(json.loads(metadata["program"]))
+        except (KeyError, ValueError) as problem:
+            raise SpecError(f"a policy snapshot with damaged metadata: {problem!r}") from problem
+        snapshot = cls(version, spec, program, weights)
+        if metadata.get("sha256") != snapshot.content_hash:
+            raise SpecError("the weights of a policy snapshot do not match their checksum: the file is damaged")
+        return snapshot
+
+    def _program_text(self) -> str:
+        return json.dumps(self.program.to_json(), sort_keys=True)
+
+
+def input_size(spec: Spec) -> int:
+    """Numbers in one row of all observations but the mask."""
+    return sum(space.size for name, space in spec.observation.items() if name != MASK)

@@ -1,0 +1,143 @@
+"""What goes into a policy and what comes out of it: all that a client and its learner must agree on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rl4sys.errors import SpecError
+
+Array: TypeAlias = npt.NDArray[Any]
+
+Columns: TypeAlias = Mapping[str, Array]
+"""Named arrays that share their leading axis."""
+
+State: TypeAlias = Mapping[str, Any]
+"""A tree of plain arrays, numbers and strings: everything needed to go on exactly."""
+
+MASK = "mask"
+"""The observation that says which discrete actions are legal now; recorded like any other observation."""
+
+STATE = "state"
+"""The observation of a system that has only one."""
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of ``choices`` alternatives, numbered from 0."""
+
+    choices: int
+
+    def __post_init__(self) -> None:
+        if self.choices < 1:
+            raise SpecError(f"a discrete space needs at least 1 choice, got {self.choices}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> str:
+        return "int64"
+
+    def legal(self, action: Array) -> Array:
+        """What the system is given when the policy drew ``action``."""
+        return action
+
+
+@dataclass(frozen=True)
+class Box:
+    """Numbers in an array; ``low`` and ``high`` hold one bound for all elements or one each, flat."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: tuple[float, ...] = (-math.inf,)
+    high: tuple[float, ...] = (math.inf,)
+
+    def __post_init__(self) -> None:
+        for name, bound in (("low", self.low), ("high", self.high)):
+            if len(bound) not in (1, self.size):
+                raise SpecError(f"{name} has {len(bound)} values; a box of shape {self.shape} takes 1 or {self.size}")
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bound of every element, in the box's shape."""
+        low, high = (
+            np.broadcast_to(np.asarray(b, np.float32), self.size).reshape(self.shape) for b in (self.low, self.high)
+        )
+        return low, high
+
+    def legal(self, action: Array) -> Array:
+        """What the system is given when the policy drew ``action``: the nearest point of the box."""
+        low, high = self.bounds()
+        return np.clip(action, low, high)
+
+
+Space: TypeAlias = Discrete | Box
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Names, shapes, types and bounds of what a policy sees and does."""
+
+    observation: Mapping[str, Box]
+    action: Space
+
+    def __post_init__(self) -> None:
+        if MASK in self.observation and not isinstance(self.action, Discrete):
+            raise SpecError("an action mask needs a discrete action space, and this one is continuous")
+
+    @property
+    def masked(self) -> bool:
+        return MASK in self.observation
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "observation": {name: _space_to_json(space) for name, space in self.observation.items()},
+            "action": _space_to_json(self.action),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Spec:
+        try:
+            observation = {name: _space_from_json(space) for name, space in value["observation"].items()}
+            action = _space_from_json(value["action"])
+        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+            raise SpecError(f"not the description of a spec: {problem!r} in {value!r:.200}") from problem
+        boxes = {name: space for name, space in observation.items() if isinstance(space, Box)}
+        if len(boxes) < len(observation):
+            raise SpecError("observations are boxes; encode discrete ones (one-hot) before they reach a policy")
+        return cls(boxes, action)
+
+
+def _space_to_json(space: Space) -> dict[str, Any]:
+    if isinstance(space, Discrete):
+        return {"kind": "discrete", "choices": space.choices}
+    return {
+        "kind": "box",
+        "shape": list(space.shape),
+        "dtype": space.dtype,
+        "low": [_bound_to_json(b) for b in space.low],
+        "high": [_bound_to_json(b) for b in space.high],
+    }
+
+
+def _space_from_json(value: Mapping[str, Any]) -> Space:
+    if value["kind"] == "discrete":
+        return Discrete(int(value["choices"]))
+    low = tuple(-math.inf if b is None else float(b) for b in value["low"])
+    high = tuple(math.inf if b is None else float(b) for b in value["high"])
+    return Box(tuple(int(n) for n in value["shape"]), str(value["dtype"]), low, high)
+
+
+def _bound_to_json(bound: float) -> float | None:
+    # JSON has no infinity; an absent bound says the same.
+    return float(bound) if math.isfinite(bound) else None

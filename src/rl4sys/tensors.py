@@ -1,0 +1,102 @@
+"""Named arrays as safetensors bytes, and back.
+
+The format is small enough to write here, and doing so keeps the light client free of a dependency: eight
+bytes of header length, a JSON header of name → dtype, shape and byte range, then the arrays, little-endian.
+Any safetensors tool opens what this writes, and this opens what they write.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rl4sys.errors import SpecError
+from rl4sys.spec import Array, Columns
+
+_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+_METADATA = "__metadata__"
+_MAX_HEADER = 16 * 1024 * 1024
+_ALIGNMENT = 8
+
+
+def encode(arrays: Columns, metadata: Mapping[str, str]) -> bytes:
+    """The same arrays and metadata always give the same bytes."""
+    header: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))}
+    parts: list[bytes] = []
+    offset = 0
+    for name, array in sorted(arrays.items()):
+        part = np.ascontiguousarray(array, _little_endian(array.dtype)).tobytes()
+        header[name] = {
+            "dtype": _name_of(name, array.dtype),
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + len(part)],
+        }
+        parts.append(part)
+        offset += len(part)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+
+
+def decode(blob: bytes) -> tuple[dict[str, Array], dict[str, str]]:
+    """Read-only views into ``blob``; every size is checked against its length before it is used."""
+    header, start = _header_of(blob)
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict):
+        raise SpecError(f"the metadata of a safetensors file is an object, got {metadata!r:.100}")
+    arrays = {name: _view(blob, start, name, entry) for name, entry in header.items()}
+    return arrays, metadata
+
+
+def _header_of(blob: bytes) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(blob[:8], "little")
+    if len(blob) < 8 or length > min(len(blob) - 8, _MAX_HEADER):
+        raise SpecError(f"not a safetensors file: {len(blob)} bytes cannot hold the header of {length} they announce")
+    try:
+        header = json.loads(blob[8 : 8 + length])
+    except ValueError as problem:
+        raise SpecError(f"not a safetensors file: its header is not JSON ({problem})") from problem
+    if not isinstance(header, dict):
+        raise SpecError("not a safetensors file: its header is not a JSON object")
+    return header, 8 + length
+
+
+def _view(blob: bytes, start: int, name: str, entry: Any) -> Array:
+    try:
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        shape = tuple(int(n) for n in entry["shape"])
+        first, end = (int(n) for n in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as problem:
+        raise SpecError(f"array {name!r} of a safetensors file is described wrongly: {entry!r:.200}") from problem
+    size = math.prod(shape) * dtype.itemsize
+    if min((*shape, 0)) < 0 or not 0 <= first <= end <= len(blob) - start or end - first != size:
+        raise SpecError(f"array {name!r} claims {size} bytes at {first}..{end} of {len(blob) - start}")
+    return np.frombuffer(blob, dtype, math.prod(shape), start + first).reshape(shape)
+
+
+def _name_of(name: str, dtype: np.dtype[Any]) -> str:
+    if _little_endian(dtype) not in _NAMES:
+        raise SpecError(f"array {name!r} has dtype {dtype}; safetensors holds {sorted(map(str, _NAMES))}")
+    return _NAMES[_little_endian(dtype)]
+
+
+def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")

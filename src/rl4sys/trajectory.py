@@ -1,0 +1,45 @@
+"""Experience: consecutive steps of one episode, chosen by one policy version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl4sys.errors import SpecError
+from rl4sys.spec import Columns
+
+OBSERVATION = "obs."
+"""Columns whose name starts so hold one row more than there are steps."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """T consecutive steps of one episode.
+
+    Columns named ``obs.*`` hold T + 1 rows (the last is what the final action led to); ``action``, ``reward``
+    and ``log_prob`` hold T. Only the last step can end the episode, so the end is two flags of the whole
+    trajectory rather than two columns. A long episode may come in several trajectories, which then share
+    ``episode`` and follow each other by ``offset``, the steps of that episode before this trajectory.
+    """
+
+    version: int
+    columns: Columns
+    episode: int = 0
+    offset: int = 0
+    terminated: bool = False
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        steps = len(self)
+        for name, column in self.columns.items():
+            expected = steps + name.startswith(OBSERVATION)
+            if len(column) != expected:
+                raise SpecError(
+                    f"column {name} of a trajectory of {steps} steps has {len(column)} rows; expected {expected}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.columns["reward"])
+
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated

@@ -1,0 +1,67 @@
+"""Generalized advantages against numbers computed by hand, and the native core against its reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl4sys.algorithms.returns import generalized_advantages, generalized_advantages_python
+from rl4sys.errors import SpecError
+from rl4sys.spec import Array
+
+
+def _column(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+def test_two_trajectories_laid_end_to_end_are_as_computed_by_hand() -> None:
+    reward, value = _column(1, 2, 3), _column(0.5, 1, 2)
+    bootstrap, last = _column(99, 4, 0), np.array([False, True, True])
+    # deltas: 1 + 0.5*1 - 0.5 = 1; 2 + 0.5*4 - 1 = 3; 3 + 0 - 2 = 1, and gamma*lambda = 0.1
+    advantage = generalized_advantages(reward, value, bootstrap, last, gamma=0.5, gae_lambda=0.2)
+    np.testing.assert_allclose(advantage, [1 + 0.1 * 3, 3, 1], rtol=1e-6)
+    assert advantage.dtype == np.float32
+
+
+def test_with_lambda_1_it_is_the_discounted_return_less_the_value() -> None:
+    reward, value = _column(1, 1, 1), _column(5, 6, 7)
+    last = np.array([False, False, True])
+    advantage = generalized_advantages(reward, value, _column(0, 0, 8), last, gamma=0.5, gae_lambda=1.0)
+    np.testing.assert_allclose(advantage, [1.75 + 1 - 5, 1.5 + 2 - 6, 1 + 4 - 7], rtol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 200), gamma=st.floats(0, 1), gae_lambda=st.floats(0, 1))
+def test_the_chosen_form_equals_the_reference(seed: int, rows: int, gamma: float, gae_lambda: float) -> None:
+    random = np.random.default_rng(seed)
+    reward, value, bootstrap = random.standard_normal((3, rows)).astype(np.float32)
+    last = random.random(rows) < 0.1
+    last[-1] = True
+    arguments = reward, value, bootstrap, last, gamma, gae_lambda
+    expected = generalized_advantages_python(*arguments)
+    np.testing.assert_allclose(generalized_advantages(*arguments), expected, rtol=1e-6, atol=1e-6)
+    assert np.abs(expected).max() > 0
+
+
+def test_what_follows_a_trajectory_does_not_reach_back_into_it() -> None:
+    reward, value, bootstrap = np.ones((3, 4), np.float32)
+    last = np.array([False, True, False, True])
+    whole = generalized_advantages(reward, value, bootstrap, last, 0.9, 0.9)
+    first = generalized_advantages(reward[:2], value[:2], bootstrap[:2], last[:2], 0.9, 0.9)
+    assert whole[:2].tolist() == first.tolist()
+
+
+def test_no_rows_have_no_advantages() -> None:
+    none = np.zeros(0, np.float32)
+    assert generalized_advantages(none, none, none, np.zeros(0, np.bool_), 0.9, 0.9).shape == (0,)
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"reward, value, bootstrap and last have shapes \[\(2,\), \(1,\), "):
+        generalized_advantages(_column(1, 1), _column(1), _column(1, 1), np.array([False, True]), 0.9, 0.9)
+
+
+def test_an_open_last_row_is_refused() -> None:
+    with pytest.raises(SpecError, match="the last row ends no trajectory"):
+        generalized_advantages(_column(1), _column(1), _column(1), np.array([False]), 0.9, 0.9)

@@ -1,0 +1,187 @@
+"""Each head against its definition: frequencies, moments and log-probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.native_form import NativeProgram
+from rl4sys.policy.numpy_form import NumpyProgram, draw
+from rl4sys.policy.program import Operation, Program
+from rl4sys.spec import Array, Columns
+
+Form: TypeAlias = type[NumpyProgram] | type[NativeProgram]
+
+COUNT = 100_000
+EPSILON = Operation("epsilon_greedy", (), {"epsilon": 0.25})
+GAUSSIAN = Operation("gaussian", ("log_std",))
+SQUASHED = Operation("squashed_gaussian", ("low", "high"), {"log_std_min": -2.0, "log_std_max": 1.0})
+BOUNDS: dict[str, Array] = {"low": np.array([-1, 10], np.float32), "high": np.array([3, 11], np.float32)}
+
+
+def _many(
+    form: Form, head: Operation, row: list[float], mask: list[bool] | None = None, weights: Columns | None = None
+) -> tuple[Array, Array]:
+    """COUNT decisions on the same head input."""
+    rows = np.tile(np.array(row, np.float32), (COUNT, 1))
+    masks = None if mask is None else np.tile(np.array(mask), (COUNT, 1))
+    return form(Program((), head), weights or {}, len(row)).act(rows, masks, Draws(11))
+
+
+def _frequencies(actions: Array, choices: int) -> Array:
+    return np.bincount(actions, minlength=choices) / len(actions)
+
+
+def test_categorical_chooses_as_often_as_softmax_says(form: Form) -> None:
+    logits = [0.0, 1.0, -1.0, 2.0]
+    probability = np.exp(logits) / np.exp(logits).sum()
+    actions, log_probs = _many(form, Operation("categorical"), logits)
+    np.testing.assert_allclose(_frequencies(actions, 4), probability, atol=0.006)
+    np.testing.assert_allclose(log_probs, np.log(probability)[actions], rtol=1e-6)
+
+
+def test_categorical_chooses_among_the_legal_by_their_softmax(form: Form) -> None:
+    probability = np.exp([0.0, -np.inf, -1.0, -np.inf]) / (1 + math.exp(-1))
+    actions, log_probs = _many(form, Operation("categorical"), [0, 50, -1, 2], [True, False, True, False])
+    np.testing.assert_allclose(_frequencies(actions, 4), probability, atol=0.006)
+    np.testing.assert_allclose(np.exp(log_probs), probability[actions], rtol=1e-6)
+
+
+def test_categorical_takes_the_first_action_whose_cumulative_probability_exceeds_the_draw(form: Form) -> None:
+    uniform = Draws(11).uniforms(COUNT)
+    actions, _ = _many(form, Operation("categorical"), [0.0] * 4)
+    assert actions.tolist() == np.floor(uniform * 4).astype(int).tolist()
+
+
+def test_categorical_survives_logits_of_any_size(form: Form) -> None:
+    actions, log_probs = _many(form, Operation("categorical"), [-3e38, 3e38, 3e38, -math.inf])
+    assert set(actions.tolist()) == {1, 2}
+    np.testing.assert_allclose(log_probs, math.log(0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("logits", [[-math.inf] * 3, [0.0, math.inf, 0.0], [0.0, math.nan, 0.0]])
+def test_categorical_marks_logits_without_a_softmax_by_a_nan(form: Form, logits: list[float]) -> None:
+    actions, log_probs = _many(form, Operation("categorical"), logits, [False, True, True])
+    assert set(actions.tolist()) == {1}
+    assert np.isnan(log_probs).all()
+
+
+def test_epsilon_greedy_explores_as_often_as_told_and_knows_the_probabilities(form: Form) -> None:
+    actions, log_probs = _many(form, EPSILON, [0, 5, 5, 9, 1], [True, True, True, False, True])
+    probability = np.array([0.0625, 0.8125, 0.0625, 0.0, 0.0625])
+    np.testing.assert_allclose(_frequencies(actions, 5), probability, atol=0.006)
+    np.testing.assert_allclose(np.exp(log_probs), probability[actions], rtol=1e-6)
+
+
+def test_epsilon_greedy_uses_its_first_draw_to_explore_and_its_second_to_choose(form: Form) -> None:
+    uniform = Draws(11).uniforms(2 * COUNT).reshape(COUNT, 2)
+    expected = np.where(uniform[:, 0] < 0.25, np.floor(uniform[:, 1] * 4), 2)
+    actions, _ = _many(form, EPSILON, [0, 1, 7, 3])
+    assert actions.tolist() == expected.astype(int).tolist()
+
+
+@pytest.mark.parametrize(("epsilon", "log_prob"), [(0.0, 0.0), (1.0, math.log(1 / 3))])
+def test_epsilon_greedy_is_sure_at_0_and_uniform_at_1(form: Form, epsilon: float, log_prob: float) -> None:
+    actions, log_probs = _many(form, Operation("epsilon_greedy", (), {"epsilon": epsilon}), [0, 1, 0])
+    assert set(actions.tolist()) == ({1} if epsilon == 0.0 else {0, 1, 2})
+    np.testing.assert_allclose(log_probs, log_prob, rtol=1e-6)
+
+
+def test_argmax_takes_the_first_of_equals_among_the_legal(form: Form) -> None:
+    assert set(_many(form, Operation("argmax"), [1, 3, 3, 9], [True, True, True, False])[0].tolist()) == {1}
+    assert set(_many(form, Operation("argmax"), [-math.inf] * 3, [False, True, True])[0].tolist()) == {1}
+
+
+@pytest.mark.parametrize("head", [Operation("categorical"), Operation("argmax"), EPSILON])
+def test_no_illegal_action_is_ever_taken(form: Form, head: Operation) -> None:
+    random = np.random.default_rng(5)
+    rows = 10 * random.standard_normal((COUNT, 6)).astype(np.float32)
+    mask: Array = random.random((COUNT, 6)) < 0.3
+    mask[np.arange(COUNT), random.integers(6, size=COUNT)] = True
+    actions, log_probs = form(Program((), head), {}, 6).act(rows, mask, Draws(1))
+    assert mask[np.arange(COUNT), actions].all()
+    assert np.isfinite(log_probs).all()
+    assert len(set(actions.tolist())) == 6
+
+
+def test_gaussian_has_the_mean_and_deviation_it_was_given(form: Form) -> None:
+    weights: dict[str, Array] = {"log_std": np.array([-1, 0.5], np.float32)}
+    actions, log_probs = _many(form, GAUSSIAN, [3, -4], weights=weights)
+    deviation = np.exp([-1, 0.5])
+    np.testing.assert_allclose(actions.mean(axis=0), [3, -4], atol=0.02)
+    np.testing.assert_allclose(actions.std(axis=0), deviation, rtol=0.01)
+    assert abs(np.corrcoef(actions.T)[0, 1]) < 0.01
+    z = (actions.astype(np.float64) - [3, -4]) / deviation
+    expected = (-0.5 * z**2 - np.log(deviation) - 0.5 * math.log(2 * math.pi)).sum(axis=1)
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gaussian_uses_two_draws_an_element_by_box_and_muller(form: Form) -> None:
+    u = Draws(11).uniforms(4)
+    z = [math.sqrt(-2 * math.log(1 - u[i])) * math.cos(2 * math.pi * u[i + 1]) for i in (0, 2)]
+    actions, _ = _many(form, GAUSSIAN, [0, 0], weights={"log_std": np.zeros(2, np.float32)})
+    np.testing.assert_allclose(actions[0], z, rtol=1e-6)
+
+
+def test_log_probabilities_are_those_of_torch(form: Form) -> None:
+    torch = pytest.importorskip("torch")
+    weights: dict[str, Array] = {"log_std": np.array([-1, 0.5], np.float32)}
+    actions, log_probs = _many(form, GAUSSIAN, [3, -4], weights=weights)
+    normal = torch.distributions.Normal(torch.tensor([3.0, -4.0]).double(), torch.tensor([-1, 0.5]).double().exp())
+    np.testing.assert_allclose(log_probs, normal.log_prob(torch.as_tensor(actions)).sum(1), rtol=1e-5, atol=1e-5)
+
+    logits = [0.5, -2.0, 1.0]
+    actions, log_probs = _many(form, Operation("categorical"), logits)
+    categorical = torch.distributions.Categorical(logits=torch.tensor(logits))
+    np.testing.assert_allclose(log_probs, categorical.log_prob(torch.as_tensor(actions)), rtol=1e-5)
+
+
+def test_squashed_gaussian_log_probabilities_are_those_of_torch(form: Form) -> None:
+    torch = pytest.importorskip("torch")
+    actions, log_probs = _many(form, SQUASHED, [0.3, -0.5, -1.0, 5.0], weights=BOUNDS)
+    squashed = 2 * (actions.astype(np.float64) - BOUNDS["low"]) / (BOUNDS["high"] - BOUNDS["low"]) - 1
+    inside = (np.abs(squashed) < 0.999).all(axis=1)
+    base = torch.distributions.Normal(torch.tensor([0.3, -0.5]).double(), torch.tensor([-1.0, 1.0]).double().exp())
+    law = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
+    expected = law.log_prob(torch.as_tensor(squashed[inside])).sum(1)
+    assert inside.mean() > 0.5
+    np.testing.assert_allclose(log_probs[inside], expected, rtol=1e-3, atol=2e-3)
+
+
+def test_squashed_gaussian_clips_its_log_std_and_stays_within_its_bounds(form: Form) -> None:
+    actions, log_probs = _many(form, SQUASHED, [0.2, 40.0, -9.0, 9.0], weights=BOUNDS)
+    assert (actions >= BOUNDS["low"]).all()
+    assert (actions <= BOUNDS["high"]).all()
+    u = np.arctanh(2 * (actions[:, 0].astype(np.float64) + 1) / 4 - 1)
+    np.testing.assert_allclose([u.mean(), u.std()], [0.2, math.exp(-2)], atol=0.005)
+    assert np.isfinite(log_probs).all()
+
+
+def test_the_deterministic_box_heads_give_the_middle_of_the_distribution(form: Form) -> None:
+    actions, log_probs = _many(form, Operation("mode"), [3, -4])
+    assert (actions == [3, -4]).all()
+    assert (log_probs == 0).all()
+    actions, log_probs = _many(form, Operation("squashed_mode", ("low", "high")), [0.5, 0, 8, 8], weights=BOUNDS)
+    np.testing.assert_allclose(actions[0], [-1 + 2 * (math.tanh(0.5) + 1), 10.5], rtol=1e-6)
+    assert (log_probs == 0).all()
+
+
+def test_a_nan_stays_in_its_element_of_a_box_action(form: Form) -> None:
+    actions, log_probs = _many(form, GAUSSIAN, [math.nan, 1], weights={"log_std": np.zeros(2, np.float32)})
+    assert np.isnan(actions[:, 0]).all()
+    assert np.isfinite(actions[:, 1]).all()
+    assert np.isnan(log_probs).all()
+
+
+def test_a_head_alone_draws_as_it_does_in_a_program(form: Form) -> None:
+    random = np.random.default_rng(2)
+    rows = random.standard_normal((50, 4)).astype(np.float32)
+    for head in (Operation("categorical"), EPSILON, SQUASHED):
+        alone = draw(head, BOUNDS, rows, None, Draws(4))
+        within = form(Program((), head), BOUNDS, 4).act(rows, None, Draws(4))
+        np.testing.assert_allclose(alone[0], within[0], rtol=1e-6)
+        np.testing.assert_allclose(alone[1], within[1], rtol=1e-6, atol=1e-6)

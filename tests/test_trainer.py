@@ -1,0 +1,201 @@
+"""Local training: reproducible, resumable anywhere, honest about what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4sys.errors import CheckpointError, NumericalError, RunError
+from rl4sys.experiment.metrics import read_metrics
+from rl4sys.experiment.run import Run
+from rl4sys.experiment.tree import split
+from rl4sys.trainer import Trainer
+
+from .conftest import Silent, small_config
+
+MakeTrainer = Callable[..., Trainer]
+
+
+def fingerprint(trainer: Trainer) -> tuple[str, dict[str, bytes]]:
+    """Everything a trainer holds, in a form that compares bit for bit."""
+    document, arrays = split(trainer.state())
+    return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
+
+
+def weights(trainer: Trainer) -> dict[str, np.ndarray]:
+    return dict(trainer._learner.snapshot().weights)
+
+
+def test_two_runs_of_one_seed_are_identical(make_trainer: MakeTrainer, algorithm: str) -> None:
+    first, second = (make_trainer(algorithm) for _ in range(2))
+    first.train()
+    second.train()
+    assert first.progress().version > 3, "nothing was learnt, so equality would prove nothing"
+    assert fingerprint(first) == fingerprint(second)
+    assert first._run.metrics.read_bytes() == second._run.metrics.read_bytes()
+
+
+def test_runs_of_different_seeds_differ(make_trainer: MakeTrainer, algorithm: str) -> None:
+    first, second = (make_trainer(algorithm, f"experiment.seed={seed}") for seed in (1, 2))
+    first.train()
+    second.train()
+    a, b = weights(first), weights(second)
+    assert not any(np.array_equal(a[name], b[name]) for name in a if name.endswith("weight") and "join" not in name)
+    assert first._run.metrics.read_bytes() != second._run.metrics.read_bytes()
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 5, 7])
+def test_a_run_stopped_anywhere_resumes_as_if_never_stopped(
+    make_trainer: MakeTrainer, algorithm: str, stop_after: int
+) -> None:
+    straight = make_trainer(algorithm)
+    straight.train()
+
+    class StopsAfter(Silent):
+        rounds = 0
+
+        def progress(self, progress: Any) -> None:
+            self.rounds += 1
+            if self.rounds == stop_after:
+                stopped.stop()
+
+    stopped = make_trainer(algorithm, observer=StopsAfter())
+    stopped.train()
+    assert stopped.progress().steps < straight.progress().steps
+    resumed = make_trainer(algorithm, run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert straight.progress().version > 3, "nothing was learnt, so equality would prove nothing"
+    assert fingerprint(resumed) == fingerprint(straight)
+    assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
+
+
+def test_the_comparison_of_resumed_runs_notices_one_forgotten_random_number(make_trainer: MakeTrainer) -> None:
+    straight = make_trainer("ppo")
+    straight.train()
+    stopped = make_trainer("ppo", "training.total_timesteps=400")
+    stopped.train()
+    run = stopped._run.reconfigure(small_config("ppo"))
+    resumed = make_trainer("ppo", run=run)
+    resumed.resume()
+    resumed._actor._draws.uniforms(1)
+    resumed.train()
+    assert fingerprint(resumed) != fingerprint(straight)
+
+
+def test_training_leaves_the_random_numbers_of_the_process_alone(make_trainer: MakeTrainer, algorithm: str) -> None:
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002 - the legacy generator is what must not be touched
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    make_trainer(algorithm).train()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def test_metrics_hold_learning_evaluation_and_episodes(make_trainer: MakeTrainer, algorithm: str) -> None:
+    trainer = make_trainer(algorithm)
+    trainer.train()
+    rows = read_metrics(trainer._run.metrics)
+    evaluated = [row["step"] for row in rows if "evaluation/return" in row]
+    assert len(evaluated) >= 3
+    assert evaluated == sorted(evaluated)
+    assert evaluated[-1] == trainer.progress().steps
+    assert any(name.startswith("loss/") for row in rows for name in row)
+    assert rows[-1]["episode/return"] > 1
+    assert rows[-1]["learner/refused_steps"] == 0
+
+
+def test_the_status_says_how_a_run_ended(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo")
+    trainer.train()
+    status = json.loads((trainer._run.path / "status.json").read_text())
+    assert status["status"] == "completed"
+    assert status["steps"] >= 960
+    assert status["best_evaluation_return"] >= status["evaluation_return"]
+
+
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(make_trainer: MakeTrainer) -> None:
+    straight = make_trainer("dqn")
+    straight.train()
+    path = straight._run.path / "checkpoints"
+    newest = path / (path / "latest").readlink()
+    content = bytearray((newest / "state.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "state.safetensors").write_bytes(content)
+    observer = Silent()
+    again = make_trainer("dqn", run=Run.open(straight._run.path), observer=observer)
+    again.resume()
+    assert again.progress().steps < straight.progress().steps
+    assert f"checkpoint {newest.name} is damaged: state.safetensors does not match its checksum" in observer.notes[0]
+    again.train()
+    assert fingerprint(again) == fingerprint(straight)
+
+
+def test_with_every_checkpoint_damaged_resuming_names_them_all(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo")
+    trainer.train()
+    for manifest in trainer._run.path.glob("checkpoints/step_*/manifest.json"):
+        manifest.write_text("{")
+    with pytest.raises(CheckpointError, match=r"no usable checkpoint in .*: checkpoint step_\d+ is damaged"):
+        make_trainer("ppo", run=Run.open(trainer._run.path)).resume()
+
+
+def test_a_run_in_use_is_refused_to_a_second_process(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo")
+    with trainer._run.locked(), pytest.raises(RunError, match="being trained by another process"):
+        make_trainer("ppo", run=Run.open(trainer._run.path)).train()
+
+
+def test_a_reward_that_is_not_a_number_stops_the_run_with_its_state_kept(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gymnasium
+
+    step = gymnasium.wrappers.TimeLimit.step
+    calls = 0
+
+    def broken(self: Any, action: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        observation, reward, *rest = step(self, action)
+        return observation, float("nan") if calls == 250 else reward, *rest
+
+    monkeypatch.setattr(gymnasium.wrappers.TimeLimit, "step", broken)
+    observer = Silent()
+    trainer = make_trainer("ppo", observer=observer)
+    with pytest.raises(NumericalError, match=r"reward is nan at step \d+, \d+ steps into its episode: look at how"):
+        trainer.train()
+    assert json.loads((trainer._run.path / "status.json").read_text())["status"] == "failed"
+    kept = next((trainer._run.path / "checkpoints").glob("failed_*"))
+    assert str(kept.name) in observer.notes[-1]
+    assert trainer._run.checkpoints.load(kept.name).state["steps"] > 0
+    assert trainer._run.checkpoints.load().name.startswith("step_"), "a failure is not what resuming starts from"
+
+
+def test_exploding_losses_stop_the_run_before_they_spoil_the_weights(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("dqn", "algorithm.lr=1e30", "environment.normalize_obs=false")
+    with pytest.raises(NumericalError, match=r"(the loss 'td'|the gradient of '.*') is not finite at step \d+; likely"):
+        trainer.train()
+    assert all(np.isfinite(array).all() for array in weights(trainer).values())
+
+
+def test_only_the_newest_checkpoints_and_the_best_stay(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo", "training.keep_checkpoints=1", "training.checkpoint_frequency=96")
+    trainer.train()
+    folder: Path = trainer._run.path / "checkpoints"
+    kept = {p.name for p in folder.glob("step_*")}
+    assert kept == {(folder / "latest").readlink().name, (folder / "best").readlink().name}
+
+
+def test_a_device_that_is_absent_falls_back_with_one_note(make_trainer: MakeTrainer) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has the device")
+    observer = Silent()
+    make_trainer("ppo", "experiment.device=cuda", observer=observer)
+    assert observer.notes == ["experiment.device is cuda, which this machine does not have; training on cpu"]
