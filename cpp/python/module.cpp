@@ -343,6 +343,6 @@ NB_MODULE(_core, module) {
         .def("act", &act, nb::arg("rows").none(), nb::arg("mask").none(), nb::arg("draws"))
         .def("decide", &decide, nb::arg("row").none(), nb::arg("mask").none(), nb::arg("draws"));
 
-    module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"), nb::arg("gamma"),
-               nb::arg("gae_lambda"));
+    module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),
+               nb::arg("gamma"), nb::arg("gae_lambda"));
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_serializer, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError
@@ -33,6 +35,11 @@ class Schedule(Config):
     @model_serializer(mode="wrap")
     def _plain_number(self, full: Any) -> Any:
         return self.start if self.start == self.end else full(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        full = handler.resolve_ref_schema(handler(core))
+        return {"anyOf": [{"type": "number", "minimum": 0}, full]}
 
     def at(self, steps: int, total_timesteps: int | None) -> float:
         """The value after ``steps`` of ``total_timesteps``."""

@@ -1,7 +1,8 @@
 """The policy program in numpy: the readable reference, and the form where the native core is not installed.
 
-The body runs in float32 and the head in float64, rounded to float32 at the end. Rows do not touch one
-another: many give bit for bit what each gives alone.
+It computes in float64 and rounds to float32 at the end of the body and of the head, so that where another
+form differs from it the error is that form's. Rows do not touch one another: many give bit for bit what
+each gives alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class NumpyProgram:
         self._program = program
         # Copies, so that a learner that goes on training its arrays does not change how this acts.
         names = {name for operation in program.operations for name in operation.weights}
-        self._weights = {name: np.array(weights[name], np.float32, order="C") for name in names}
+        self._weights = {name: np.array(weights[name], np.float64, order="C") for name in names}
         self._input_size = input_size
 
     def forward(self, rows: Array) -> Array:
@@ -51,9 +52,10 @@ class NumpyProgram:
     def _body(self, values: Array) -> Array:
         # Infinities are legal values here and overflow to them is not worth a warning.
         with np.errstate(all="ignore"):
+            values = values.astype(np.float64)
             for operation in self._program.body:
                 values = _BODY[operation.name](values, operation, self._weights)
-        return values
+            return values.astype(np.float32)
 
 
 def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
@@ -119,7 +121,7 @@ def _legal(mask: Array | None, shape: tuple[int, ...]) -> Array:
 
 def _normalize(values: Array, operation: Operation, weights: Columns) -> Array:
     mean, scale = (weights[name] for name in operation.weights)
-    limit = np.float32(operation.options["limit"])
+    limit = operation.options["limit"]
     normalized: Array = np.clip((values - mean) * scale, -limit, limit)
     return normalized
 
@@ -128,20 +130,19 @@ def _linear(values: Array, operation: Operation, weights: Columns) -> Array:
     weight, bias = (weights[name] for name in operation.weights)
     # A stack of matrix times vector, not one product of matrices, whose rounding depends on the number of rows.
     product: Array = np.matmul(weight, values[:, :, None])[:, :, 0]
-    return np.ascontiguousarray(product + bias)
+    return product + bias
 
 
 def _gelu(values: Array) -> Array:
-    wide = values.astype(np.float64)
-    tail: Array = _erfc(-wide / math.sqrt(2.0))
-    return (0.5 * wide * tail).astype(np.float32)
+    tail: Array = _erfc(-values / math.sqrt(2.0))
+    return 0.5 * values * tail
 
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _silu(values: Array) -> Array:
-    return values / (np.float32(1) + np.exp(-values))
+    return values / (1.0 + np.exp(-values))
 
 
 def _elementwise(function: Callable[[Array], Array]) -> _BodyOperation:
@@ -153,7 +154,7 @@ _BODY: dict[str, _BodyOperation] = {
     "normalize": _normalize,
     "linear": _linear,
     "tanh": _elementwise(np.tanh),
-    "relu": _elementwise(lambda x: np.maximum(x, np.float32(0))),
+    "relu": _elementwise(lambda x: np.maximum(x, 0.0)),
     "elu": _elementwise(lambda x: np.where(x > 0, x, np.expm1(x))),
     "gelu": _elementwise(_gelu),
     "silu": _elementwise(_silu),

@@ -164,7 +164,8 @@ struct Linear {
 /// clip((x - mean) * scale, -limit, limit).
 struct Normalize {
     template <typename Lanes>
-    static RL4SYS_INLINE void run(const float* mean, const float* scale, float limit, float* values, std::size_t count) {
+    static RL4SYS_INLINE void run(const float* mean, const float* scale, float limit, float* values,
+                                  std::size_t count) {
         using Number = typename Lanes::Number;
         for (std::size_t i = 0; i < count; i += sizeof(Number) / sizeof(float)) {
             Number x, center, factor;
@@ -322,7 +323,8 @@ auto select() -> void (*)(Arguments...) {
 struct Table {
     using Activation = void (*)(float* values, std::size_t count);
 
-    void (*linear)(const LinearLayer*, const float*, float*) = select<Linear, const LinearLayer*, const float*, float*>();
+    void (*linear)(const LinearLayer*, const float*, float*) =
+        select<Linear, const LinearLayer*, const float*, float*>();
     void (*normalize)(const float*, const float*, float, float*, std::size_t) =
         select<Normalize, const float*, const float*, float, float*, std::size_t>();
     Activation tanh = select<Elementwise<Tanh>, float*, std::size_t>();

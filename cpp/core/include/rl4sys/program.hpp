@@ -133,7 +133,7 @@ inline Step makeStep(const Operation& operation, std::size_t& size) {
 inline heads::Bounds makeBounds(const Operation& operation, std::size_t size) {
     expectShapes(operation, size, {{size / 2}, {size / 2}});
     if (size % 2 != 0) {
-        throw std::invalid_argument(operation.name + " takes a mean and a log_std for each element, so an even count; got " +
+        throw std::invalid_argument(operation.name + " takes a mean and a log_std each, so an even count; got " +
                                     std::to_string(size));
     }
     return {operation.weights[0].values, operation.weights[1].values};
