@@ -195,11 +195,12 @@ def _check_finite(trajectory: Trajectory, steps: int) -> None:
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argwhere(~np.isfinite(column))[0][0])
             raise NumericalError(
-                f"{name} is {column[row]!s:.80} at step {steps + row}, {trajectory.offset + row} steps into its episode: "
-                f"{_LIKELY.get(name, 'the system under control reports values that are not numbers')}"
+                f"{name} is {column[row]!s:.80} at step {steps + row}, "
+                f"{trajectory.offset + row} steps into its episode: {_LIKELY.get(name, _SYSTEM)}"
             )
 
 
+_SYSTEM = "the system under control reports values that are not numbers"
 _LIKELY = {
     "reward": "look at how the system computes its reward (a division by zero, the logarithm of 0?)",
     "log_prob": "the policy's weights are not finite; lower algorithm.lr",

@@ -61,7 +61,9 @@ def test_the_promised_file_trains_verbatim(rl4sys: Rl4sys, tmp_path: Path, monke
 def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("train", "--config", small_file, "training.total_timesteps=100", "--seed", "1,2")
     assert outcome.exit_code == 0, outcome.err
-    seeds = [yaml.safe_load((run / "configs/config.yaml").read_text())["experiment"]["seed"] for run in runs_in(tmp_path)]
+    seeds = [
+        yaml.safe_load((run / "configs/config.yaml").read_text())["experiment"]["seed"] for run in runs_in(tmp_path)
+    ]
     assert sorted(seeds) == [1, 2]
 
 

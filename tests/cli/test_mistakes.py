@@ -19,15 +19,30 @@ SETTINGS = {
         r"algorithm\.clip_ration is not a setting; did you mean clip_ratio\? Known here: clip_ratio, entropy_coef",
     ),
     "a misspelt block": (["trainning.total_timesteps=5"], r"trainning is not a block; did you mean training\?"),
-    "a word for a number": (["algorithm.gamma=high"], r"algorithm\.gamma is 'high'; it should be a valid number.*Discount"),
+    "a word for a number": (
+        ["algorithm.gamma=high"],
+        r"algorithm\.gamma is 'high'; it should be a valid number.*Discount",
+    ),
     "a word for a schedule": (["algorithm.lr=fast"], r"algorithm\.lr\.start is 'fast'; it should be a valid number"),
-    "a negative rate": (["algorithm.lr=-0.1"], r"algorithm\.lr\.start is -0\.1; it should be greater than or equal to 0"),
-    "true for a number": (["algorithm.gamma=true"], r"algorithm\.gamma is True; it should be a number, not true or false"),
+    "a negative rate": (
+        ["algorithm.lr=-0.1"],
+        r"algorithm\.lr\.start is -0\.1; it should be greater than or equal to 0",
+    ),
+    "true for a number": (
+        ["algorithm.gamma=true"],
+        r"algorithm\.gamma is True; it should be a number, not true or false",
+    ),
     "a discount over 1": (["algorithm.gamma=1.5"], r"algorithm\.gamma is 1\.5; it should be less than or equal to 1"),
-    "half an environment": (["environment.num_envs=1.5"], r"environment\.num_envs is 1\.5; it should be a valid integer"),
+    "half an environment": (
+        ["environment.num_envs=1.5"],
+        r"environment\.num_envs is 1\.5; it should be a valid integer",
+    ),
     "no environments": (["environment.num_envs=0"], r"environment\.num_envs is 0; it should be greater than 0"),
     "no training": (["training.total_timesteps=0"], r"training\.total_timesteps is 0; it should be greater than 0"),
-    "a text for a list": (["network.actor.hidden_dims=64"], r"network\.actor\.hidden_dims is 64; it should be a valid list"),
+    "a text for a list": (
+        ["network.actor.hidden_dims=64"],
+        r"network\.actor\.hidden_dims is 64; it should be a valid list",
+    ),
     "a layer of no width": (["network.actor.hidden_dims=[8,0]"], r"hidden_dims should hold widths of at least 1"),
     "an unknown activation": (
         ["network.actor.activation=sigmoid"],
@@ -60,13 +75,22 @@ SETTINGS = {
     "an unknown device": (["experiment.device=gpu"], r"experiment\.device is 'gpu'; .*auto\|cpu\|mps\|cuda"),
     "a slash in the name": (["experiment.name=a/b"], r"experiment\.name is 'a/b'; .*letters, digits, dot, dash"),
     "a version from the future": (["version=99"], r"the config says version: 99, and this rl4sys reads version 1"),
-    "a plugin file that is absent": (["plugins=[mine.py]"], r"plugins names the file 'mine\.py', which is neither here"),
-    "a plugin module that is absent": (["plugins=[my_lab]"], r"plugins names the module 'my_lab', which Python cannot find"),
+    "a plugin file that is absent": (
+        ["plugins=[mine.py]"],
+        r"plugins names the file 'mine\.py', which is neither here",
+    ),
+    "a plugin module that is absent": (
+        ["plugins=[my_lab]"],
+        r"plugins names the module 'my_lab', which Python cannot find",
+    ),
     "replay for an on-policy algorithm": (
         ["buffer.type=uniform"],
         r"buffer\.type is 'uniform', which ppo cannot learn from; use trajectory",
     ),
-    "seeds that are no numbers": (["--seed", "1,two"], r"--seed is '1,two'; it should be a number such as 1, or several"),
+    "seeds that are no numbers": (
+        ["--seed", "1,two"],
+        r"--seed is '1,two'; it should be a number such as 1, or several",
+    ),
 }
 
 
@@ -85,9 +109,15 @@ FILES = {
     "a key given twice": ("experiment: {seed: 1}\nexperiment: {seed: 2}\n", r"'experiment' is given twice"),
     "a file that extends itself": ("extends: [broken.yaml]\n", r"broken\.yaml extends itself through"),
     "extends of a word": ("extends: algorithms/ppo\n", r"extends is 'algorithms/ppo'; it should be a list"),
-    "no algorithm": ("environment: {name: CartPole-v1}\n", r"algorithm\.name is 'missing'; it should be the name of the"),
+    "no algorithm": (
+        "environment: {name: CartPole-v1}\n",
+        r"algorithm\.name is 'missing'; it should be the name of the",
+    ),
     "no environment": ("algorithm: {name: ppo}\n", r"environment\.name is missing; add it \(A Gymnasium id such as"),
-    "a word for a block": ("algorithm: {name: ppo}\nenvironment: CartPole-v1\n", r"environment is 'CartPole-v1'; it should"),
+    "a word for a block": (
+        "algorithm: {name: ppo}\nenvironment: CartPole-v1\n",
+        r"environment is 'CartPole-v1'; it should",
+    ),
     "several mistakes": (
         "algorithm: {name: ppo, gama: 1}\nenvironment: {name: CartPole-v1, nums: 2}\n",
         r"algorithm\.gama is not a setting; did you mean gamma\?[^\n]*\nenvironment\.nums is not a setting",
@@ -177,7 +207,9 @@ def test_resuming_from_a_checkpoint_of_another_network_says_so(rl4sys: Rl4sys, f
 def test_a_checkpoint_that_does_not_exist_lists_those_that_do(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("evaluate", finished_run, "--checkpoint", "step_7")
     assert outcome.exit_code == 2
-    assert re.search(r"no checkpoint 'step_7' with a policy in .*; there are: step_0+, step_\d+, latest, best", outcome.err)
+    assert re.search(
+        r"no checkpoint 'step_7' with a policy in .*; there are: step_0+, step_\d+, latest, best", outcome.err
+    )
 
 
 def test_a_damaged_policy_is_not_evaluated(rl4sys: Rl4sys, finished_run: Path) -> None:

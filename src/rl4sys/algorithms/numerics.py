@@ -30,7 +30,7 @@ def descend(
     """
     optimizer.zero_grad()
     torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-    norm = float(nn.utils.clip_grad_norm_(module.parameters(), max_grad_norm))
+    norm = float(nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_grad_norm))
     if not math.isfinite(norm):
         raise NumericalError(_describe(module, losses, steps))
     optimizer.step()

@@ -11,7 +11,8 @@ app = typer.Typer(
     help="Train policies, look at them, and put them inside running systems.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
+    add_completion=False,
 )
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)

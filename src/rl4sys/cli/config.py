@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
 
 from rl4sys import config as files
-from rl4sys.experiment.config import parse_experiment
-from rl4sys.experiment.schema import experiment_schema
 
-app = typer.Typer(help="Look at, check and complete config files.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rl4sys.experiment.config import ExperimentConfig
+
+app = typer.Typer(help="Look at, check and complete config files.", no_args_is_help=True, rich_markup_mode="markdown")
 
 _Source = Annotated[str, typer.Argument(metavar="CONFIG", help="A file, or the name of a shipped experiment.")]
 _Changes = Annotated[list[str] | None, typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings to change.")]
@@ -23,8 +24,7 @@ _Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 @app.command()
 def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
     """Print a config with everything it extends, every default and every change spelt out."""
-    config = parse_experiment(files.override(files.load(source), changes or []), files.find(source).parent)
-    text = files.to_yaml(config.to_settings())
+    text = files.to_yaml(_read(source, changes).to_settings())
     console = Console()
     console.print(Syntax(text, "yaml", background_color="default") if console.is_terminal else text, soft_wrap=True)
 
@@ -32,13 +32,15 @@ def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> No
 @app.command()
 def check(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
     """Say whether a config is right; exit code 2 and every mistake if not."""
-    parse_experiment(files.override(files.load(source), changes or []), files.find(source).parent)
+    _read(source, changes)
     typer.echo(f"{source}: ok")
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of config files, for editors that complete and check them."""
+    from rl4sys.experiment.schema import experiment_schema
+
     typer.echo(json.dumps(experiment_schema(), indent=2))
 
 
@@ -49,3 +51,9 @@ def list_configs() -> None:
         typer.echo(f"{group}:")
         for name in files.shipped_names(group):
             typer.echo(f"  {name}")
+
+
+def _read(source: str, changes: list[str] | None) -> ExperimentConfig:
+    from rl4sys.experiment.config import parse_experiment
+
+    return parse_experiment(files.override(files.load(source), changes or []), files.find(source).parent)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from rl4sys.environments.evaluate import Evaluation
-from rl4sys.environments.evaluate import evaluate as run_episodes
-from rl4sys.experiment.run import Run
-from rl4sys.policy.portable import SnapshotPolicy
+if TYPE_CHECKING:
+    from rl4sys.environments.evaluate import Evaluation
 
 
 def evaluate(
@@ -30,8 +28,14 @@ def evaluate(
 ) -> None:
     """Judge a trained policy: whole episodes, acting by its best guess.
 
-    [bold]rl4sys evaluate experiments/ppo_cartpole_… --checkpoint best --episodes 100 --json[/]
+    - `rl4sys evaluate experiments/ppo_cartpole_… --checkpoint best` judges the best policy of a run.
+
+    - `rl4sys evaluate experiments/ppo_cartpole_… --json` prints every return and length for a script.
     """
+    from rl4sys.environments.evaluate import evaluate as run_episodes
+    from rl4sys.experiment.run import Run
+    from rl4sys.policy.portable import SnapshotPolicy
+
     opened = Run.open(run)
     policy = SnapshotPolicy(opened.checkpoints.load_policy(checkpoint)).greedy()
     chosen = opened.config.experiment.seed if seed is None else seed

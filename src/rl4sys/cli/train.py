@@ -1,4 +1,4 @@
-"""``rl4sys train``."""
+"""``rl4sys train``. What is heavy to import is imported when it is needed, so that help comes at once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from rl4sys import config as files
-from rl4sys.cli.display import Display, show_summary
 from rl4sys.config import Settings
 from rl4sys.errors import ConfigError
-from rl4sys.experiment.config import ExperimentConfig, parse_experiment
-from rl4sys.experiment.run import Run
-from rl4sys.trainer import Progress, Trainer
+
+if TYPE_CHECKING:
+    from rl4sys.experiment.config import ExperimentConfig
+    from rl4sys.experiment.run import Run
+    from rl4sys.trainer import Progress, Trainer
 
 _INTERRUPTED = 130
 
@@ -47,9 +48,14 @@ def train(
 ) -> None:
     """Train a policy as a config file says.
 
-    [bold]rl4sys train ppo_cartpole[/] trains a shipped experiment; [bold]rl4sys train my.yaml algorithm.lr=1e-3
-    --seed 1,2,3[/] trains yours three times. Each run gets a directory of its own under --root with config,
-    metrics, checkpoints and TensorBoard logs. Ctrl-C saves and stops; --resume goes on as if never stopped.
+    Each run gets a directory of its own under --root with config, metrics, checkpoints and TensorBoard logs.
+    Ctrl-C saves and stops; --resume goes on as if never stopped.
+
+    - `rl4sys train ppo_cartpole` trains a shipped experiment.
+
+    - `rl4sys train my.yaml algorithm.lr=1e-3 --seed 1,2,3` trains yours three times.
+
+    - `rl4sys train my.yaml --dry-run` shows every setting and what would be built.
     """
     console = Console()
     if debug:
@@ -69,13 +75,21 @@ def train(
 
         show_plan(console, configs, root)
         return
-    for number, experiment in enumerate(configs, 1):
+    _train_each(console, configs, root)
+
+
+def _train_each(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
+    from rl4sys.experiment.run import Run
+
+    for number, config in enumerate(configs, 1):
         if len(configs) > 1:
-            console.print(f"[bold]run {number} of {len(configs)}[/], seed {experiment.experiment.seed}")
-        _train(console, Run.create(root, experiment, datetime.now()))
+            console.print(f"[bold]run {number} of {len(configs)}[/], seed {config.experiment.seed}")
+        _train(console, Run.create(root, config, datetime.now()))
 
 
 def _read(source: str, assignments: list[str]) -> ExperimentConfig:
+    from rl4sys.experiment.config import parse_experiment
+
     settings: Settings = files.override(files.load(source), assignments)
     return parse_experiment(settings, beside=files.find(source).parent)
 
@@ -91,6 +105,9 @@ def _seed_changes(seeds: str | None) -> list[list[str]]:
 
 def _resume(console: Console, path: Path, config: str | None, assignments: list[str], seed: str | None) -> None:
     """Only the length of training may change: any other change would make it another run."""
+    from rl4sys.experiment.config import parse_experiment
+    from rl4sys.experiment.run import Run
+
     run = Run.open(path)
     settings = run.config.to_settings()
     source = config or (assignments.pop(0) if assignments and "=" not in assignments[0] else None)
@@ -121,6 +138,9 @@ def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
 
 
 def _train(console: Console, run: Run, *, resume: bool = False) -> None:
+    from rl4sys.cli.display import Display, show_summary
+    from rl4sys.trainer import Trainer
+
     enabled = run.config.logging.terminal
     display = Display(console, run.config.training.total_timesteps, enabled=enabled)
     trainer = Trainer(run, display)
