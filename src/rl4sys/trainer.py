@@ -21,6 +21,7 @@ from rl4sys.experiment.metrics import Logger, MetricsFile, Window
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner
 from rl4sys.policy.base import Policy
+from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import State
 
@@ -252,6 +253,18 @@ class Trainer:
 def build_actor(config: ExperimentConfig) -> Actor:
     seed = np.random.SeedSequence([config.experiment.seed, 0])
     return Actor(lambda: make_environment(config.environment), config.environment.num_envs, seed)
+
+
+def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:
+    """The policy of a checkpoint: from its frozen form, or from the whole learner where there is none."""
+    snapshot = run.checkpoints.load_policy(checkpoint)
+    if snapshot is not None:
+        return SnapshotPolicy(snapshot)
+    actor = build_actor(run.config)
+    learner = build_local_learner(run.config, actor, observer)
+    learner.restore(run.checkpoints.load(checkpoint).state["learner"])
+    actor.close()
+    return learner.policy()
 
 
 def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:

@@ -207,9 +207,7 @@ def test_resuming_from_a_checkpoint_of_another_network_says_so(rl4sys: Rl4sys, f
 def test_a_checkpoint_that_does_not_exist_lists_those_that_do(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("evaluate", finished_run, "--checkpoint", "step_7")
     assert outcome.exit_code == 2
-    assert re.search(
-        r"no checkpoint 'step_7' with a policy in .*; there are: step_0+, step_\d+, latest, best", outcome.err
-    )
+    assert re.search(r"no checkpoint 'step_7' in .*; there are: step_0+, step_\d+, latest, best", outcome.err)
 
 
 def test_a_damaged_policy_is_not_evaluated(rl4sys: Rl4sys, finished_run: Path) -> None:

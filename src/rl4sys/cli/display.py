@@ -9,15 +9,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from rl4sys.cli.notes import Notes
 from rl4sys.experiment.run import Run
 from rl4sys.trainer import Progress
 
 
-class Display:
-    """A progress bar with the figures that matter; on a terminal that is not one, a line per evaluation."""
+class Display(Notes):
+    """A progress bar with the figures that matter; where there is no terminal, a line per evaluation."""
 
     def __init__(self, console: Console, total: int, *, enabled: bool) -> None:
-        self._console = console
+        super().__init__(console)
         self._live = enabled and console.is_terminal
         self._lines = enabled and not console.is_terminal
         self._shown_evaluation: int | None = None
@@ -40,9 +41,6 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-
-    def note(self, message: str) -> None:
-        self._console.print(f"[yellow]note[/]: {message}", soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
         self._bar.update(

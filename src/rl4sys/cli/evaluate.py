@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rl4sys.cli.notes import Notes
+
 if TYPE_CHECKING:
     from rl4sys.environments.evaluate import Evaluation
 
@@ -34,10 +36,10 @@ def evaluate(
     """
     from rl4sys.environments.evaluate import evaluate as run_episodes
     from rl4sys.experiment.run import Run
-    from rl4sys.policy.portable import SnapshotPolicy
+    from rl4sys.trainer import trained_policy
 
     opened = Run.open(run)
-    policy = SnapshotPolicy(opened.checkpoints.load_policy(checkpoint)).greedy()
+    policy = trained_policy(opened, checkpoint, Notes(Console(stderr=True))).greedy()
     chosen = opened.config.experiment.seed if seed is None else seed
     result = run_episodes(opened.config.environment, policy, episodes, chosen)
     if as_json:

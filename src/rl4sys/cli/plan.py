@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from rl4sys.cli.notes import Notes
 from rl4sys.config import to_yaml
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.policy.snapshot import input_size
@@ -21,7 +22,7 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     first = configs[0]
     console.print(Syntax(to_yaml(first.to_settings()), "yaml", background_color="default"))
     actor = build_actor(first)
-    learner = build_local_learner(first, actor, _Notes(console))
+    learner = build_local_learner(first, actor, Notes(console))
     table = Table(title="would build", show_header=False, title_justify="left")
     for what, value in _describe_spec(actor.spec):
         table.add_row(what, value)
@@ -32,17 +33,6 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     table.add_row("runs", ", ".join(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})" for c in configs))
     console.print(table)
     actor.close()
-
-
-class _Notes:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def note(self, message: str) -> None:
-        self._console.print(f"[yellow]note[/]: {message}", soft_wrap=True)
-
-    def progress(self, progress: object) -> None:
-        """Nothing runs."""
 
 
 def _describe_spec(spec: Spec) -> list[tuple[str, str]]:

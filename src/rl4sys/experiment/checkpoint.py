@@ -67,13 +67,11 @@ class CheckpointStore:
         found = "; ".join(passed_over) or "the folder holds none"
         raise CheckpointError(f"no usable checkpoint in {self._directory}: {found}")
 
-    def load_policy(self, name: str = LATEST) -> Snapshot:
-        """The policy of a checkpoint, frozen, without the rest of its state."""
-        folder = self._directory / name
+    def load_policy(self, name: str = LATEST) -> Snapshot | None:
+        """The policy of a checkpoint, frozen, without the rest of its state; None if its network has no such form."""
+        folder = self._folder(name)
         if not (folder / POLICY).is_file():
-            raise CheckpointError(
-                f"no checkpoint {name!r} with a policy in {self._directory}; there are: {self._listing()}"
-            )
+            return None
         try:
             return Snapshot.from_bytes(self._verified(folder, POLICY))
         except CheckpointError:
@@ -113,12 +111,16 @@ class CheckpointStore:
         write_synced(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
 
     def _read(self, name: str) -> State:
-        folder = self._directory / name
-        if not folder.is_dir():
-            raise CheckpointError(f"no checkpoint {name!r} in {self._directory}; there are: {self._listing()}")
+        folder = self._folder(name)
         arrays, _ = tensors.decode(self._verified(folder, _STATE_ARRAYS))
         tree: State = join(json.loads(self._verified(folder, _STATE_JSON)), arrays)
         return tree
+
+    def _folder(self, name: str) -> Path:
+        folder = self._directory / name
+        if not folder.is_dir():
+            raise CheckpointError(f"no checkpoint {name!r} in {self._directory}; there are: {self._listing()}")
+        return folder
 
     def _verified(self, folder: Path, name: str) -> bytes:
         """The content of a file, if it is what was written."""

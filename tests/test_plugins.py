@@ -1,0 +1,124 @@
+"""Components of a user's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rl4sys.config import load
+from rl4sys.errors import ConfigError
+from rl4sys.experiment.config import parse_experiment
+from rl4sys.experiment.metrics import read_metrics
+from rl4sys.registry import register_algorithm
+
+from .cli.conftest import Rl4sys, rl4sys  # noqa: F401 - a fixture
+
+TUTORIAL = Path(__file__).parent.parent / "docs" / "own_algorithm.md"
+
+OWN_PARTS = '''
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from rl4sys.buffers.rollout import Rollout
+from rl4sys.networks.base import NetworkConfig, flatten
+from rl4sys.policy.snapshot import input_size
+from rl4sys.registry import register_buffer, register_environment, register_network
+
+
+class WideConfig(NetworkConfig):
+    width: int = 16
+    """How wide."""
+
+
+@register_network("wide")
+class Wide(nn.Module):
+    Config = WideConfig
+
+    def __init__(self, config, blueprint):
+        super().__init__()
+        self.spec = blueprint.spec
+        self.body = nn.Linear(input_size(blueprint.spec), config.width)
+        self.out = nn.Linear(config.width, blueprint.outputs)
+
+    def forward(self, observation):
+        return self.out(torch.sin(self.body(flatten(observation, self.spec))))
+
+
+@register_buffer("own_rollout")
+class OwnRollout(Rollout):
+    pass
+
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(5)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell = int(self.np_random.integers(3))
+        return self.cell, {}
+
+    def step(self, action):
+        self.cell = max(0, self.cell + (1 if action else -1))
+        return self.cell, float(self.cell == 4), self.cell == 4, False, {}
+
+
+@register_environment("corridor")
+def make_corridor(config):
+    return Corridor()
+'''
+
+OWN_CONFIG = """
+plugins: [own_parts.py]
+experiment: {name: own, device: cpu}
+algorithm: {name: ppo, minibatch_size: 32, lr: 5e-3}
+environment: {name: corridor, num_envs: 2, max_episode_steps: 20, normalize_obs: true}
+network: {actor: {type: wide}, critic: {type: wide, width: 8}}
+buffer: {type: own_rollout, size: 128}
+training: {total_timesteps: 2048, eval_frequency: 1024, num_eval_episodes: 3}
+logging: {tensorboard: false}
+"""
+
+
+def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "own_parts.py").write_text(OWN_PARTS)
+    (tmp_path / "lab" / "own.yaml").write_text(OWN_CONFIG)
+    outcome = rl4sys("train", "lab/own.yaml")
+    assert outcome.exit_code == 0, outcome.err
+    run = next((tmp_path / "experiments").iterdir())
+    evaluations = [row for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
+    assert evaluations[-1]["evaluation/return"] == 1.0, "the corridor's end is reached"
+    assert not (run / "checkpoints/latest/policy.safetensors").exists(), "sine is no operation of a policy program"
+    resumed = rl4sys("train", "--resume", run, "--total-timesteps", "2300")
+    assert resumed.exit_code == 0, "a plugin file is found again from anywhere"
+    judged = rl4sys("evaluate", run, "--episodes", "2", "--json")
+    assert '"mean_return": 1.0' in judged.out
+
+
+def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL))
+    assert len(blocks["python"].splitlines()) < 60
+    (tmp_path / "my_algorithm.py").write_text(blocks["python"])
+    (tmp_path / "my_experiment.yaml").write_text(blocks["yaml"])
+    outcome = rl4sys("train", "my_experiment.yaml")
+    assert outcome.exit_code == 0, outcome.err
+    run = next((tmp_path / "experiments").iterdir())
+    returns = [row["evaluation/return"] for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
+    assert max(returns) > 100, "an untrained policy keeps the pole up for about 10 steps"
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is already an algorithm named 'ppo'; choose another name"):
+        register_algorithm("ppo")(type("Mine", (), {}))
+
+
+def test_an_error_inside_a_plugin_is_not_hidden(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "a.yaml").write_text("plugins: [broken.py]\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
+        parse_experiment(load(tmp_path / "a.yaml"), beside=tmp_path)
