@@ -86,12 +86,17 @@ Space: TypeAlias = Discrete | Box
 
 @dataclass(frozen=True)
 class Spec:
-    """Names, shapes, types and bounds of what a policy sees and does."""
+    """Names, shapes, types and bounds of what a policy sees and does.
+
+    Observations are kept sorted by name: they reach a network side by side in that order, which must not
+    depend on how a JSON library orders the members of an object.
+    """
 
     observation: Mapping[str, Box]
     action: Space
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "observation", dict(sorted(self.observation.items())))
         if MASK in self.observation and not isinstance(self.action, Discrete):
             raise SpecError("an action mask needs a discrete action space, and this one is continuous")
 

@@ -55,11 +55,11 @@ class _Place:
         return observation, float(reward), bool(terminated), bool(truncated), info
 
     def state(self) -> State:
-        return {"episodes": self.episodes, "actions": np.array(self.actions)}
+        return {"entropy": self.entropy, "episodes": self.episodes, "actions": np.array(self.actions)}
 
     def replay(self, state: State) -> tuple[Any, dict[str, Any]]:
         """Back to the saved point; what the environment shows there."""
-        self.episodes = int(state["episodes"])
+        self.entropy, self.episodes = int(state["entropy"]), int(state["episodes"])
         observation, info = self.reset()
         for action in _as_given(state["actions"]):
             observation, *_, info = self.step(action)

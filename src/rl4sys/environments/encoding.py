@@ -28,8 +28,9 @@ class Encoding:
         self._writers = {name: _writer(space) for name, space in self._parts.items()}
         self._single = not isinstance(environment.observation_space, spaces.Dict)
         self._plain = isinstance(environment.observation_space, spaces.Box) and not self._mask_in_info
-        self._first_action = int(getattr(environment.action_space, "start", 0))
         self.spec = self._make_spec(environment.action_space)
+        actions = environment.action_space
+        self._first_action = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
 
     def empty(self, rows: int) -> dict[str, Array]:
         """Columns for ``rows`` observations."""

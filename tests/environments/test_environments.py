@@ -1,0 +1,232 @@
+"""Acting in local environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rl4sys.environments.actor import Actor
+from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.encoding import Encoding
+from rl4sys.environments.evaluate import evaluate
+from rl4sys.environments.gym import make_environment
+from rl4sys.errors import SpecError
+from rl4sys.policy.base import Decision
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import Box, Columns, Discrete
+from rl4sys.trajectory import Trajectory
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Shows how many steps its episode has had; ends after ``length`` of them."""
+
+    def __init__(self, length: int = 4, masked: bool = False, terminates: bool = True) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.action_space = spaces.Discrete(3, start=5)
+        self.length, self.masked, self.terminates, self.step_count = length, masked, terminates, 0
+        self.given: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.step_count = 0
+        return self._show()
+
+    def step(self, action: int) -> Any:
+        self.given.append(action)
+        self.step_count += 1
+        over = self.step_count == self.length
+        observation, info = self._show()
+        return observation, 1.0, over and self.terminates, over and not self.terminates, info
+
+    def _show(self) -> Any:
+        info = {"action_mask": np.array([True, False, self.step_count % 2 == 0])} if self.masked else {}
+        return np.array([self.step_count], np.float32), info
+
+
+class Uniform:
+    """Draws any action, legal by the mask."""
+
+    def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+        rows = len(observation["state"])
+        uniform = draws.uniforms(rows)
+        if "mask" in observation:
+            action = np.array(
+                [np.flatnonzero(m)[int(u * m.sum())] for m, u in zip(observation["mask"], uniform, strict=True)]
+            )
+        else:
+            action = (uniform * 2).astype(np.int64)
+        return Decision(action, np.zeros(rows, np.float32), memory)
+
+    def greedy(self) -> Uniform:
+        return self
+
+    def snapshot(self, version: int) -> Snapshot:
+        raise NotImplementedError
+
+
+def actor_over(environment: str, num_envs: int, seed: int = 1) -> Actor:
+    config = EnvironmentConfig(name=environment)
+    return Actor(lambda: make_environment(config), num_envs, np.random.SeedSequence(seed))
+
+
+def as_bytes(trajectories: list[Trajectory]) -> list[Any]:
+    return [
+        (t.episode, t.offset, t.terminated, t.truncated, {n: c.tobytes() for n, c in t.columns.items()})
+        for t in trajectories
+    ]
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_trajectories_tell_what_happened(terminates: bool) -> None:
+    actor = Actor(lambda: Counter(terminates=terminates), 2, np.random.SeedSequence(0))
+    first = actor.collect(Uniform(), version=3, steps=12)
+    second = actor.collect(Uniform(), version=4, steps=4)
+    over = (terminates, not terminates)
+    assert [(t.version, t.episode, t.offset, len(t), (t.terminated, t.truncated)) for t in first + second] == [
+        (3, 0, 0, 4, over),
+        (3, 1, 0, 4, over),
+        (3, 2, 0, 2, (False, False)),
+        (3, 3, 0, 2, (False, False)),
+        (4, 2, 2, 2, over),
+        (4, 3, 2, 2, over),
+    ]
+    assert first[0].columns["obs.state"].ravel().tolist() == [0, 1, 2, 3, 4], "the last is what the episode ended in"
+    assert second[0].columns["obs.state"].ravel().tolist() == [2, 3, 4]
+    assert actor.take_finished() == [(4.0, 4)] * 4
+    assert actor.take_finished() == []
+
+
+def test_actions_reach_the_environment_in_its_own_numbers() -> None:
+    made: list[Counter] = []
+
+    def make() -> Counter:
+        made.append(Counter())
+        return made[-1]
+
+    actor = Actor(make, 1, np.random.SeedSequence(0))
+    (*_, last) = actor.collect(Uniform(), version=0, steps=50)
+    assert set(made[0].given) == {5, 6}
+    assert set(last.columns["action"].tolist()) <= {0, 1, 2}
+
+
+def test_masks_are_recorded_with_what_they_belong_to() -> None:
+    actor = Actor(lambda: Counter(masked=True), 1, np.random.SeedSequence(0))
+    assert actor.spec.masked
+    first = actor.collect(Uniform(), version=0, steps=9)[0]
+    assert first.columns["obs.mask"][:, 2].tolist() == [True, False, True, False, True]
+    chosen = first.columns["obs.mask"][np.arange(4), first.columns["action"]]
+    assert chosen.all()
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "LunarLander-v3", "Pendulum-v1"])
+@pytest.mark.parametrize("steps", [30, 333])
+def test_an_actor_restored_elsewhere_goes_on_identically(environment: str, steps: int) -> None:
+    class Wander(Uniform):
+        def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+            rows = len(observation["state"])
+            if environment == "Pendulum-v1":
+                return Decision(
+                    (4 * draws.uniforms(rows) - 2).astype(np.float32)[:, None], np.zeros(rows, np.float32), memory
+                )
+            return super().act(observation, memory, draws)
+
+    one, other = actor_over(environment, 3), actor_over(environment, 3, seed=99)
+    one.collect(Wander(), version=0, steps=steps)
+    one.take_finished()
+    other.restore(one.state())
+    expected = one.collect(Wander(), version=1, steps=600)
+    assert as_bytes(other.collect(Wander(), version=1, steps=600)) == as_bytes(expected)
+    assert other.take_finished() == one.take_finished() != []
+
+
+def test_environments_of_one_actor_differ_and_seeds_decide() -> None:
+    first, again, other = (
+        actor_over("CartPole-v1", 2, 1),
+        actor_over("CartPole-v1", 2, 1),
+        actor_over("CartPole-v1", 2, 2),
+    )
+    starts = [a.collect(Uniform(), 0, 2) for a in (first, again, other)]
+    assert as_bytes(starts[0]) == as_bytes(starts[1])
+    states = {t.columns["obs.state"][0].tobytes() for trajectories in (starts[0], starts[2]) for t in trajectories}
+    assert len(states) == 4
+
+
+def test_evaluation_runs_whole_episodes_from_the_same_starts_every_time() -> None:
+    config = EnvironmentConfig(name="CartPole-v1")
+    first, second = (evaluate(config, Uniform(), episodes=7, seed=4) for _ in range(2))
+    assert first == second
+    assert len(first.episodes) == 7
+    assert first.returns == [float(length) for length in first.lengths]
+    assert len(set(first.lengths)) > 1
+    assert evaluate(config, Uniform(), episodes=7, seed=5) != first
+
+
+def test_time_limits_can_be_set() -> None:
+    config = EnvironmentConfig(name="Pendulum-v1", max_episode_steps=17)
+    assert make_environment(config).spec.max_episode_steps == 17  # type: ignore[union-attr]
+
+
+def test_no_render_mode_is_passed() -> None:
+    assert make_environment(EnvironmentConfig(name="LunarLander-v3")).render_mode is None
+
+
+class Shows(gymnasium.Env[Any, Any]):
+    def __init__(self, space: spaces.Space[Any], actions: spaces.Space[Any] | None = None) -> None:
+        self.observation_space, self.action_space = space, actions or spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+
+def test_discrete_observations_are_one_hot() -> None:
+    encoding = Encoding(Shows(spaces.Discrete(3)))
+    columns = encoding.empty(2)
+    encoding.write(columns, 1, 2, {})
+    assert columns["state"].tolist() == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_dict_observations_keep_their_names_and_their_mask() -> None:
+    space = spaces.Dict(
+        {
+            "speed": spaces.Box(0, 9, (2,), np.float64),
+            "mode": spaces.Discrete(2),
+            "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,), np.float32)]),
+            "action_mask": spaces.Box(0, 1, (2,), np.int8),
+        }
+    )
+    encoding = Encoding(Shows(space))
+    assert list(encoding.spec.observation) == ["mask", "mode", "pair", "speed"]
+    assert encoding.spec.observation["speed"] == Box((2,), "float32", (0.0,), (9.0,))
+    columns = encoding.empty(1)
+    shown = {"speed": np.array([1.5, 2]), "mode": 1, "pair": (0, np.array([0.5])), "action_mask": np.array([0, 1])}
+    encoding.write(columns, 0, shown, {})
+    assert columns["speed"].tolist() == [[1.5, 2]]
+    assert columns["mode"].tolist() == [[0, 1]]
+    assert columns["pair"].tolist() == [[1, 0, 0.5]]
+    assert columns["mask"].tolist() == [[False, True]]
+
+
+def test_actions_that_cannot_be_learnt_are_refused_by_name() -> None:
+    with pytest.raises(
+        SpecError, match=r"actions of MultiDiscrete.* are not supported; use Discrete, or Box of floats"
+    ):
+        Encoding(Shows(spaces.Discrete(2), spaces.MultiDiscrete([2, 2])))
+
+
+def test_observations_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(SpecError, match="cannot be written as numbers"):
+        Encoding(Shows(spaces.Sequence(spaces.Discrete(2))))
+
+
+def test_actions_keep_their_bounds() -> None:
+    encoding = Encoding(Shows(spaces.Discrete(2), spaces.Box(np.array([-1, -2]), np.array([1, 2]), dtype=np.float32)))
+    assert encoding.spec.action == Box((2,), "float32", (-1.0, -2.0), (1.0, 2.0))
+    assert [a.tolist() for a in encoding.to_system(np.array([[5.0, -5.0]]))] == [[1.0, -2.0]]
+    assert Encoding(Shows(spaces.Discrete(2))).spec.action == Discrete(2)

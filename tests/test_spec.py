@@ -1,0 +1,53 @@
+"""What client and learner agree on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rl4sys.errors import SpecError
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+
+SPEC = Spec(
+    {"state": Box((2,), low=(-1.0, -math.inf), high=(1.0,)), "mask": Box((3,), "bool", (0.0,), (1.0,))}, Discrete(3)
+)
+
+
+def test_a_spec_survives_json() -> None:
+    import json
+
+    text = json.dumps(SPEC.to_json(), allow_nan=False)
+    assert Spec.from_json(json.loads(text)) == SPEC
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"observation": 3, "action": {}}, {"observation": {}, "action": {"kind": "box"}}]
+)
+def test_what_is_no_spec_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises(SpecError, match="not the description of a spec"):
+        Spec.from_json(broken)
+
+
+def test_continuous_actions_are_made_legal_by_the_nearest_point() -> None:
+    box = Box((2,), low=(-1.0, 0.0), high=(1.0, 5.0))
+    assert box.legal(np.array([[-7.0, 9.0], [0.5, 1.0]], np.float32)).tolist() == [[-1.0, 5.0], [0.5, 1.0]]
+
+
+def test_bounds_must_match_the_shape() -> None:
+    with pytest.raises(SpecError, match=r"low has 3 values; a box of shape \(2,\) takes 1 or 2"):
+        Box((2,), low=(0.0, 0.0, 0.0))
+
+
+def test_a_mask_needs_discrete_actions() -> None:
+    with pytest.raises(SpecError, match="an action mask needs a discrete action space"):
+        Spec({"mask": Box((3,), "bool")}, Box((1,)))
+
+
+def test_a_trajectory_has_one_observation_more_than_steps() -> None:
+    columns = {"obs.state": np.zeros((4, 2)), "action": np.zeros(3, int), "reward": np.zeros(3)}
+    assert len(Trajectory(0, columns)) == 3
+    with pytest.raises(SpecError, match=r"column obs\.state of a trajectory of 3 steps has 3 rows; expected 4"):
+        Trajectory(0, {**columns, "obs.state": np.zeros((3, 2))})

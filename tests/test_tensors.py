@@ -1,0 +1,100 @@
+"""Our safetensors against the library's, and against liars."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nst
+
+from rl4sys import tensors
+from rl4sys.errors import SpecError
+
+ARRAYS = {
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.array([True, False]),
+    "c": np.array(3, np.int64),
+    "empty": np.zeros((0, 4), np.uint8),
+}
+DTYPES = ["float64", "float32", "float16", "int64", "int32", "uint8", "uint64", "bool"]
+
+
+def test_the_library_reads_what_we_write() -> None:
+    loaded = safetensors.numpy.load(tensors.encode(ARRAYS, {"format": "x"}))
+    assert {name: array.tolist() for name, array in loaded.items()} == {n: a.tolist() for n, a in ARRAYS.items()}
+
+
+def test_we_read_what_the_library_writes() -> None:
+    arrays, metadata = tensors.decode(safetensors.numpy.save(ARRAYS, {"who": "them"}))
+    assert metadata == {"who": "them"}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(
+        st.text(min_size=1).filter(lambda name: name != "__metadata__"),
+        st.sampled_from(DTYPES).flatmap(
+            lambda dtype: nst.arrays(dtype, nst.array_shapes(min_dims=0, min_side=0, max_side=4))
+        ),
+        max_size=4,
+    )
+)
+def test_any_arrays_come_back_bit_for_bit(arrays: dict[str, np.ndarray]) -> None:
+    decoded, _ = tensors.decode(tensors.encode(arrays, {}))
+    assert decoded.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert (decoded[name].dtype, decoded[name].shape) == (array.dtype, array.shape)
+        assert decoded[name].tobytes() == array.tobytes()
+
+
+def test_the_same_content_gives_the_same_bytes_in_any_order() -> None:
+    backwards = dict(reversed(list(ARRAYS.items())))
+    assert tensors.encode(ARRAYS, {"x": "1", "y": "2"}) == tensors.encode(backwards, {"y": "2", "x": "1"})
+
+
+def lie(entry: object) -> bytes:
+    text = json.dumps({"a": entry}).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(16)
+
+
+LIES = {
+    "more bytes than there are": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]},
+    "a shape that is not its bytes": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]},
+    "a negative shape": {"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]},
+    "backwards": {"dtype": "F32", "shape": [0], "data_offsets": [8, 4]},
+    "an object": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 8]},
+    "words": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 8]},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_lie_about_sizes_is_refused(what: str) -> None:
+    with pytest.raises(SpecError, match="array 'a'"):
+        tensors.decode(lie(LIES[what]))
+
+
+@pytest.mark.parametrize(
+    "blob", [b"", b"short", (10**15).to_bytes(8, "little") + b"{}", (2).to_bytes(8, "little") + b"[]", bytes(20)]
+)
+def test_what_is_no_safetensors_file_is_refused(blob: bytes) -> None:
+    with pytest.raises(SpecError, match="not a safetensors file"):
+        tensors.decode(blob)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 400))
+def test_random_bytes_never_do_worse_than_an_error(noise: bytes, place: int) -> None:
+    blob = bytearray(tensors.encode(ARRAYS, {}))
+    blob[place : place + len(noise)] = noise
+    for candidate in (noise, bytes(blob)):
+        try:
+            tensors.decode(candidate)
+        except SpecError:
+            continue
