@@ -1,0 +1,207 @@
+"""What every algorithm promises, through the Learner that drives it."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from rl4sys.errors import NumericalError
+from rl4sys.experiment.tree import split
+from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.spec import Box, Columns, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+
+CHOICES = Spec({"state": Box((4,)), "mask": Box((4,), "bool", (0.0,), (1.0,))}, Discrete(4))
+NUMBERS = Spec({"state": Box((2,))}, Box((1,), low=(-1.0,), high=(1.0,)))
+
+BANDIT_DQN = {
+    "learning_starts": 64,
+    "train_frequency": 16,
+    "gradient_steps": 8,
+    "batch_size": 32,
+    "lr": 5e-3,
+    "gamma": 0.0,
+    "exploration": 0.3,
+    "target_update_interval": 32,
+}
+CASES = {
+    "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
+    "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
+}
+
+
+def make_learner(case: str, seed: int = 1, **changes: bool) -> Learner:
+    name, spec, options, buffer = CASES[case]
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": name, **options}),
+        networks=parse_networks({"critic": {"hidden_dims": [16]}}, name),
+        buffer=parse_buffer(buffer, name),
+        **changes,  # type: ignore[arg-type]
+    )
+    return build_learner(spec, config, seed)
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def observe(spec: Spec, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    """Random observations; the choice that pays is the largest legal element, the number that pays the first."""
+    state = rng.normal(size=(rows, spec.observation["state"].size)).astype(np.float32)
+    if not spec.masked:
+        return {"state": state}
+    mask = rng.random((rows, 4)) < 0.7
+    mask[np.arange(rows), rng.integers(4, size=rows)] = True
+    return {"state": state, "mask": mask}
+
+
+def reward(spec: Spec, observation: Columns, action: np.ndarray) -> np.ndarray:
+    if isinstance(spec.action, Discrete):
+        best = np.where(observation["mask"], observation["state"], -np.inf).argmax(-1)
+        return (action == best).astype(np.float32)
+    wanted = np.clip(observation["state"][:, :1], -1, 1)
+    return -np.abs(np.clip(action, -1, 1) - wanted).sum(-1).astype(np.float32)
+
+
+def episode(learner: Learner, spec: Spec, rng: np.random.Generator, draws: Draws, number: int) -> Trajectory:
+    """Eight steps in which each observation is drawn anew."""
+    observation = observe(spec, rng, 9)
+    acted = {name: column[:8] for name, column in observation.items()}
+    decision = learner.policy().act(acted, {}, draws)
+    columns = {f"obs.{name}": column for name, column in observation.items()}
+    columns |= {"action": decision.action, "log_prob": decision.log_prob}
+    columns["reward"] = reward(spec, acted, decision.action)
+    return Trajectory(learner.version, columns, episode=number, terminated=True)
+
+
+def feed(learner: Learner, case: str, episodes: int, seed: int = 0) -> None:
+    spec, rng, draws = CASES[case][1], np.random.default_rng(seed), Draws(seed)
+    for number in range(episodes):
+        learner.learn([episode(learner, spec, rng, draws, number)])
+
+
+def contents(learner: Learner) -> tuple[str, dict[str, bytes]]:
+    document, arrays = split(learner.state())
+    return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_it_learns_what_pays(case: str) -> None:
+    learner, spec = make_learner(case), CASES[case][1]
+    seen = observe(spec, np.random.default_rng(5), 2000)
+
+    def score() -> float:
+        return float(reward(spec, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean())
+
+    before = score()
+    feed(learner, case, 700)
+    assert score() > (0.85 if isinstance(spec.action, Discrete) else -0.2) > before + 0.1
+
+
+def test_one_seed_gives_one_result_and_another_seed_another(case: str) -> None:
+    first, second, other = make_learner(case), make_learner(case), make_learner(case, seed=2)
+    for learner in (first, second, other):
+        feed(learner, case, 70)
+    assert first.version > 0
+    assert contents(first) == contents(second)
+    assert contents(first) != contents(other)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_restored_learner_goes_on_identically(case: str, normalize: bool) -> None:
+    one, other = (make_learner(case, s, normalize_obs=normalize, normalize_reward=normalize) for s in (1, 99))
+    feed(one, case, 70)
+    other.restore(one.state())
+    for learner in (one, other):
+        feed(learner, case, 70, seed=3)
+    assert one.version > 1
+    assert contents(one) == contents(other)
+
+
+def test_two_learners_in_turns_learn_as_each_does_alone(case: str) -> None:
+    alone, a, b = make_learner(case), make_learner(case), make_learner(case, seed=7)
+    feed(alone, case, 80)
+    spec, rngs, draws = CASES[case][1], [np.random.default_rng(s) for s in (0, 9)], [Draws(0), Draws(9)]
+    for number in range(80):
+        for learner, rng, stream in zip((a, b), rngs, draws, strict=True):
+            learner.learn([episode(learner, spec, rng, stream, number)])
+    assert alone.version > 0
+    assert contents(a) == contents(alone)
+    assert contents(b) != contents(alone)
+
+
+def test_learners_in_threads_do_not_disturb_each_other(case: str) -> None:
+    alone = make_learner(case)
+    feed(alone, case, 60)
+    results: dict[int, Learner] = {}
+
+    def run(seed: int) -> None:
+        results[seed] = make_learner(case, seed)
+        feed(results[seed], case, 60)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert contents(results[1]) == contents(alone)
+
+
+def test_what_clients_are_sent_acts_as_the_live_policy_does(case: str) -> None:
+    learner, spec = make_learner(case, normalize_obs=True), CASES[case][1]
+    feed(learner, case, 70)
+    seen = observe(spec, np.random.default_rng(3), 500)
+    live, sent = learner._live_policy(), SnapshotPolicy(learner.snapshot())
+    for expected, got in ((live, sent), (live.greedy(), sent.greedy())):
+        a, b = expected.act(seen, {}, Draws(4)), got.act(seen, {}, Draws(4))
+        np.testing.assert_allclose(b.action, a.action, atol=1e-5)
+        np.testing.assert_allclose(b.log_prob, a.log_prob, atol=1e-5)
+
+
+def test_what_clients_are_sent_holds_no_critic(case: str) -> None:
+    names = make_learner(case).snapshot().weights
+    assert names
+    assert all(name.startswith(("actor.", "log_std")) for name in names)
+
+
+def test_it_never_draws_an_illegal_action(case: str) -> None:
+    spec = CASES[case][1]
+    if not spec.masked:
+        pytest.skip("its actions have no mask")
+    learner = make_learner(case)
+    feed(learner, case, 60)
+    seen = observe(spec, np.random.default_rng(0), 100_000)
+    for policy in (learner.policy(), learner.policy().greedy()):
+        action = policy.act(seen, {}, Draws(1)).action
+        assert seen["mask"][np.arange(len(action)), action].all()
+
+
+def test_what_is_refused_is_counted() -> None:
+    learner = make_learner("ppo, choices")
+    feed(learner, "ppo, choices", 40)
+    assert learner.version == 1
+    rng, draws = np.random.default_rng(0), Draws(0)
+    stale = episode(learner, CHOICES, rng, draws, 1)
+    old = Trajectory(0, stale.columns, terminated=True)
+    steps = learner.steps
+    learner.learn([old])
+    assert (learner.steps, learner.refused) == (steps, 8)
+
+
+@pytest.mark.parametrize("column", ["obs.state", "reward", "log_prob"])
+def test_a_number_that_is_none_is_refused_with_its_place(column: str) -> None:
+    learner = make_learner("ppo, choices")
+    good = episode(learner, CHOICES, np.random.default_rng(0), Draws(0), 1)
+    spoilt = good.columns[column].copy()
+    spoilt[5] = np.inf
+    before = contents(learner)
+    with pytest.raises(NumericalError, match=rf"{column} is .*inf.* at step 5, 5 steps into its episode"):
+        learner.learn([Trajectory(0, {**good.columns, column: spoilt})])
+    assert contents(learner) == before
