@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 def build_wheel(target: Path, **environment: str) -> tuple[list[str], str]:
     """Build from a copy of what git would clone; the names in the wheel and what the build said."""
     source = target / "source"
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
+        "\n"
+    )
     for name in filter(None, tracked):
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)

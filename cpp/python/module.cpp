@@ -320,6 +320,8 @@ void translate(const std::exception_ptr& problem, void* specError) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+    // A process may well end while a traceback still holds a policy; that is no leak worth a report to its user.
+    nb::set_leak_warnings(false);
     nb::register_exception_translator(&translate, python().specError.ptr());
 
     nb::class_<Draws>(module, "Draws")

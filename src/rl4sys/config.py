@@ -96,7 +96,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:
-    return str(yaml.safe_dump(dict(settings), sort_keys=False, default_flow_style=None, width=100))
+    return str(yaml.dump(dict(settings), Dumper=_Dumper, sort_keys=False, default_flow_style=False))
 
 
 class _Loader(yaml.SafeLoader):
@@ -113,6 +113,13 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
+
+
+class _Dumper(yaml.SafeDumper):
+    """A setting a line, lists within one."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        return super().represent_sequence(tag, sequence, flow_style=True)
 
 
 def _load(path: Path, seen: tuple[Path, ...]) -> Settings:

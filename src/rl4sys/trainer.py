@@ -21,6 +21,7 @@ from rl4sys.experiment.metrics import Logger, MetricsFile, Window
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner
 from rl4sys.policy.base import Policy
+from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import State
@@ -58,6 +59,8 @@ class Trainer:
         config = run.config
         self._run, self._config, self._observer, self._clock = run, config, observer, clock
         use_threads(config.experiment.threads)
+        if not NATIVE:
+            observer.note("the native core is not in use; policies act with numpy, which is slower")
         self._actor = build_actor(config)
         self._learner = build_local_learner(config, self._actor, observer)
         self._policy: tuple[int, Policy] | None = None

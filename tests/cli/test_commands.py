@@ -70,7 +70,8 @@ def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_p
 def test_dry_run_shows_the_plan_and_runs_nothing(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("train", small_file, "--dry-run", "algorithm.gamma=0.5")
     assert outcome.exit_code == 0, outcome.err
-    assert "gamma: 0.5" in outcome.out
+    assert "\n  gamma: 0.5\n" in outcome.out
+    assert "hidden_dims: [8]" in outcome.out
     assert re.search(r"action\s+│ 2 choices", outcome.out)
     assert re.search(r"first update\s+│ after 96 steps", outcome.out)
     assert not (tmp_path / "experiments").exists()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
 
 from rl4sys import config as files
+from rl4sys.cli.show import show_settings
 
 if TYPE_CHECKING:
     from rl4sys.experiment.config import ExperimentConfig
@@ -24,9 +24,7 @@ _Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 @app.command()
 def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
     """Print a config with everything it extends, every default and every change spelt out."""
-    text = files.to_yaml(_read(source, changes).to_settings())
-    console = Console()
-    console.print(Syntax(text, "yaml", background_color="default") if console.is_terminal else text, soft_wrap=True)
+    show_settings(Console(), _read(source, changes).to_settings())
 
 
 @app.command()

@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 
 from rl4sys.cli.notes import Notes
-from rl4sys.config import to_yaml
+from rl4sys.cli.show import show_settings
+from rl4sys.errors import ExportError
 from rl4sys.experiment.config import ExperimentConfig
+from rl4sys.learner import Learner
 from rl4sys.policy.snapshot import input_size
 from rl4sys.spec import Discrete, Spec
 from rl4sys.trainer import build_actor, build_local_learner
@@ -20,19 +21,26 @@ from rl4sys.trainer import build_actor, build_local_learner
 def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
     """Builds the parts, to be sure that they fit, but steps no environment and writes no file."""
     first = configs[0]
-    console.print(Syntax(to_yaml(first.to_settings()), "yaml", background_color="default"))
+    show_settings(console, first.to_settings())
     actor = build_actor(first)
     learner = build_local_learner(first, actor, Notes(console))
     table = Table(title="would build", show_header=False, title_justify="left")
     for what, value in _describe_spec(actor.spec):
         table.add_row(what, value)
-    weights = sum(math.prod(array.shape) for array in learner.snapshot().weights.values())
-    table.add_row("policy", f"{weights:,} numbers, what clients are sent")
+    table.add_row("policy", _describe_policy(learner))
     table.add_row("first update", f"after {learner.wants():,} steps")
     table.add_row("training", f"{first.training.total_timesteps:,} steps in {first.environment.num_envs} environments")
     table.add_row("runs", ", ".join(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})" for c in configs))
     console.print(table)
     actor.close()
+
+
+def _describe_policy(learner: Learner) -> str:
+    try:
+        weights = learner.snapshot().weights.values()
+    except ExportError as problem:
+        return f"acts through torch alone: {problem}"
+    return f"{sum(math.prod(array.shape) for array in weights):,} numbers, what clients are sent"
 
 
 def _describe_spec(spec: Spec) -> list[tuple[str, str]]:
