@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -65,9 +68,16 @@ def show_summary(console: Console, run: Run, progress: Progress) -> None:
     table.add_row("run directory", str(run.path))
     console.print(table)
     if not finished:
-        console.print(f"go on:        rl4sys train --resume {run.path}", soft_wrap=True, highlight=False)
-    console.print(f"judge again:  rl4sys evaluate {run.path}", soft_wrap=True, highlight=False)
-    console.print(f"see curves:   tensorboard --logdir {run.logs}", soft_wrap=True, highlight=False)
+        console.print(f"go on:        {_command('rl4sys')} train --resume {run.path}", soft_wrap=True, highlight=False)
+    console.print(f"judge again:  {_command('rl4sys')} evaluate {run.path}", soft_wrap=True, highlight=False)
+    console.print(f"see curves:   {_command('tensorboard')} --logdir {run.logs}", soft_wrap=True, highlight=False)
+
+
+def _command(name: str) -> str:
+    """How to type the command here: by its name where the shell finds it, else by its place beside this one."""
+    if shutil.which(name):
+        return name
+    return str(Path(sys.argv[0]).with_name(name))
 
 
 def _figures(progress: Progress) -> str:
