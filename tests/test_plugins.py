@@ -11,7 +11,7 @@ from rl4sys.config import load
 from rl4sys.errors import ConfigError
 from rl4sys.experiment.config import parse_experiment
 from rl4sys.experiment.metrics import read_metrics
-from rl4sys.registry import register_algorithm
+from rl4sys.registry import ENVIRONMENTS, PLUGIN_GROUP, register_algorithm, register_environment
 
 from .cli.conftest import Rl4sys, rl4sys  # noqa: F401 - a fixture
 
@@ -110,6 +110,15 @@ def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None
     run = next((tmp_path / "experiments").iterdir())
     returns = [row["evaluation/return"] for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
     assert max(returns) > 100, "an untrained policy keeps the pole up for about 10 steps"
+
+
+def test_an_installed_package_brings_components_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EntryPoint:
+        def load(self) -> None:
+            register_environment("brought_along")(object)
+
+    monkeypatch.setattr("rl4sys.registry.entry_points", lambda group: [EntryPoint()] if group == PLUGIN_GROUP else [])
+    assert ENVIRONMENTS.get("brought_along") is object
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

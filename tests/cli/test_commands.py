@@ -89,7 +89,7 @@ def test_evaluate_agrees_with_what_training_measured(rl4sys: Rl4sys, finished_ru
     result = json.loads(outcome.out)
     measured = [row for row in read_metrics(finished_run / "metrics.jsonl") if "evaluation/return" in row][-1]
     assert result["mean_return"] == measured["evaluation/return"]
-    assert result["std_return"] == measured["evaluation/return_std"]
+    assert result["std"] == measured["evaluation/return_std"]
     assert len(result["returns"]) == len(result["lengths"]) == 2
 
 
@@ -132,6 +132,10 @@ def test_every_command_has_help_that_teaches(rl4sys: Rl4sys, command: list[str])
     outcome = rl4sys(*command, "--help")
     assert outcome.exit_code == 0
     assert len(outcome.out.splitlines()) > 5
+
+
+def test_the_version_is_shown(rl4sys: Rl4sys) -> None:
+    assert re.fullmatch(r"rl4sys \d+\.\d+\.\d+\n", rl4sys("--version").out)
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[bytes]:

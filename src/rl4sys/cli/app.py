@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from rl4sys.cli import config, evaluate, train
 
 app = typer.Typer(
     name="rl4sys",
-    help="Train policies, look at them, and put them inside running systems.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     add_completion=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rl4sys {version('rl4sys')}")
+        raise typer.Exit
+
+
+@app.callback()
+def rl4sys(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Train policies, look at them, and put them inside running systems."""
+
+
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(config.app, name="config")

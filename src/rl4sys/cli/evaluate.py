@@ -54,7 +54,7 @@ def _as_json(result: Evaluation, run: Path, checkpoint: str) -> dict[str, object
         "checkpoint": checkpoint,
         "episodes": len(result.episodes),
         "mean_return": result.mean_return,
-        "std_return": result.std_return,
+        "std": result.std_return,
         "returns": result.returns,
         "lengths": result.lengths,
     }
