@@ -95,6 +95,12 @@ def test_a_resolved_config_survives_being_written(tmp_path: Path, algorithm: str
     assert parse_experiment(load(tmp_path / "a.yaml")) == config
 
 
+@pytest.mark.parametrize("word", ["1e5", "12e7", "-3E+2", "true", "null", "1.5", "05"])
+def test_a_word_that_looks_like_something_else_stays_a_word_when_written(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.yaml").write_text(to_yaml({"name": word}))
+    assert load(tmp_path / "a.yaml") == {"name": word}
+
+
 def test_every_option_is_documented_where_it_is_defined() -> None:
     from rl4sys.algorithms.dqn import DQNConfig
     from rl4sys.buffers.rollout import RolloutConfig

@@ -43,7 +43,7 @@ def test_bounds_must_match_the_shape() -> None:
 
 def test_a_mask_needs_discrete_actions() -> None:
     with pytest.raises(SpecError, match="an action mask needs a discrete action space"):
-        Spec({"mask": Box((3,), "bool")}, Box((1,)))
+        Spec({"state": Box((1,)), "mask": Box((3,), "bool")}, Box((1,)))
 
 
 def test_a_trajectory_has_one_observation_more_than_steps() -> None:
@@ -51,3 +51,8 @@ def test_a_trajectory_has_one_observation_more_than_steps() -> None:
     assert len(Trajectory(0, columns)) == 3
     with pytest.raises(SpecError, match=r"column obs\.state of a trajectory of 3 steps has 3 rows; expected 4"):
         Trajectory(0, {**columns, "obs.state": np.zeros((3, 2))})
+
+
+def test_a_policy_needs_something_to_see() -> None:
+    with pytest.raises(SpecError, match="a policy needs something to see"):
+        Spec({"mask": Box((3,), "bool")}, Discrete(3))

@@ -80,6 +80,13 @@ def test_a_lie_about_sizes_is_refused(what: str) -> None:
         tensors.decode(lie(LIES[what]))
 
 
+def test_arrays_that_share_their_bytes_are_refused() -> None:
+    entry = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+    text = json.dumps({str(number): entry for number in range(1000)}).encode()
+    with pytest.raises(SpecError, match="overlap: they claim 16000 of 16 bytes"):
+        tensors.decode(len(text).to_bytes(8, "little") + text + bytes(16))
+
+
 @pytest.mark.parametrize(
     "blob", [b"", b"short", (10**15).to_bytes(8, "little") + b"{}", (2).to_bytes(8, "little") + b"[]", bytes(20)]
 )

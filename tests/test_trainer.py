@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from rl4sys.environments.actor import Actor
+from rl4sys.environments.evaluate import LONGEST_EPISODE
 from rl4sys.errors import CheckpointError, NumericalError, RunError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.experiment.run import Run
@@ -81,8 +83,8 @@ def test_the_comparison_of_resumed_runs_notices_one_forgotten_random_number(make
     straight.train()
     stopped = make_trainer("ppo", "training.total_timesteps=400")
     stopped.train()
-    run = stopped._run.reconfigure(small_config("ppo"))
-    resumed = make_trainer("ppo", run=run)
+    stopped._run.reconfigure(small_config("ppo"))
+    resumed = make_trainer("ppo", run=stopped._run)
     resumed.resume()
     resumed._actor._draws.uniforms(1)
     resumed.train()
@@ -199,3 +201,87 @@ def test_a_device_that_is_absent_falls_back_with_one_note(make_trainer: MakeTrai
     observer = Silent()
     make_trainer("ppo", "experiment.device=cuda", observer=observer)
     assert observer.notes == ["experiment.device is cuda, which this machine does not have; training on cpu"]
+
+
+class Calls(Silent):
+    """Does something when a round is reported."""
+
+    def __init__(self, action: Callable[[], None], at: int = 1) -> None:
+        super().__init__()
+        self._action, self._at, self._rounds = action, at, 0
+
+    def progress(self, progress: Any) -> None:
+        self._rounds += 1
+        if self._rounds == self._at:
+            self._action()
+
+
+def test_a_stop_that_comes_between_rounds_loses_nothing(make_trainer: MakeTrainer) -> None:
+    def stop() -> None:
+        trainer.stop()
+
+    trainer = make_trainer("dqn", "training.checkpoint_frequency=100000", observer=Calls(stop, at=5))
+    trainer.train()
+    assert trainer._run.checkpoints.load().state["steps"] == trainer.progress().steps > 0
+    assert json.loads((trainer._run.path / "status.json").read_text())["status"] == "stopped"
+
+
+def test_a_stop_in_the_middle_of_an_evaluation_is_made_up_for(
+    make_trainer: MakeTrainer, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So many that they do not all end in the first round of acting.
+    episodes = "training.num_eval_episodes=40"
+    straight = make_trainer(algorithm, episodes)
+    straight.train()
+    stopped = make_trainer(algorithm, episodes)
+    collect = Actor.collect
+    evaluated = 0
+
+    def collect_and_stop(self: Actor, policy: Any, version: int, steps: int) -> Any:
+        nonlocal evaluated
+        if self is not stopped._actor:
+            evaluated += 1
+            stopped.stop()
+        return collect(self, policy, version, steps)
+
+    monkeypatch.setattr(Actor, "collect", collect_and_stop)
+    stopped.train()
+    monkeypatch.undo()
+    assert evaluated == 1
+    assert stopped.progress().evaluation is None
+    resumed = make_trainer(algorithm, run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert fingerprint(resumed) == fingerprint(straight)
+    assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
+
+
+def test_a_failure_in_the_last_round_is_no_success(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer("ppo", "training.total_timesteps=96")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RunError("no space")
+
+    monkeypatch.setattr(trainer, "_log_means", fail)
+    with pytest.raises(RunError, match="no space"):
+        trainer.train()
+    assert json.loads((trainer._run.path / "status.json").read_text())["status"] == "failed"
+
+
+def test_a_policy_that_goes_in_circles_is_judged_all_the_same(make_trainer: MakeTrainer) -> None:
+    changes = ["environment.name=CliffWalking-v1", "environment.num_envs=1", "training.total_timesteps=96"]
+    trainer = make_trainer("ppo", *changes, "training.num_eval_episodes=1")
+    evaluation = trainer.train().evaluation
+    assert evaluation is not None
+    assert 0 < evaluation.lengths[0] <= LONGEST_EPISODE
+
+
+def test_metrics_lost_with_the_power_do_not_spoil_those_to_come(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo", "training.total_timesteps=400")
+    trainer.train()
+    trainer._run.metrics.unlink()
+    trainer._run.reconfigure(small_config("ppo"))
+    again = make_trainer("ppo", run=trainer._run)
+    again.resume()
+    again.train()
+    assert read_metrics(trainer._run.metrics)[0]["step"] > 400

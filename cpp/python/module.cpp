@@ -8,7 +8,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <exception>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -246,11 +248,14 @@ nb::tuple decide(const Program& program, nb::handle givenRow, nb::handle mask, D
 }
 
 nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle givenMask, Draws& draws) {
-    Input mask;
-    std::span<const bool> legal;
-    if (!givenMask.is_none()) {
+    const std::size_t count = givenMask.is_none() ? 0 : rows.rows() * program.outputSize();
+    // A copy: the array may be changed by another thread once it has been checked and the interpreter let go.
+    const auto copied = std::make_unique<bool[]>(count);
+    const std::span<const bool> legal(copied.get(), count);
+    if (count > 0) {
+        Input mask;
         mask.openMasks(givenMask, rows.rows(), program.outputSize());
-        legal = mask.values<bool>();
+        std::ranges::copy(mask.values<bool>(), copied.get());
     }
     program.checkMask(legal, rows.rows());
     std::vector<Choice> choices(rows.rows());

@@ -55,13 +55,21 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     """The file a user means: a path as written, a path beside ``beside``, or the name of a shipped file."""
     shipped = [SHIPPED / group / f"{name_or_path}.yaml" for group in ("experiments", ".")]
     for path in [(beside or Path()) / name_or_path, Path(name_or_path), *shipped]:
-        if path.is_file():
+        if _is_file(path):
             return path
     known = shipped_names("experiments")
     raise ConfigError(
         f"no config file {name_or_path!r}, and no shipped experiment of that name{did_you_mean(name_or_path, known)}"
         f" Shipped: {', '.join(known)}."
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name too long to be one, for instance.
+        return False
 
 
 def shipped_names(group: str) -> list[str]:
@@ -110,16 +118,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
-
-
 class _Dumper(yaml.SafeDumper):
-    """A setting a line, lists within one."""
+    """A setting a line, lists within one; the word "1e5" is quoted, since `_Loader` would read a number."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
         return super().represent_sequence(tag, sequence, flow_style=True)
+
+
+_SCIENTIFIC = re.compile(r"^[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$")
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver("tag:yaml.org,2002:float", _SCIENTIFIC, list("-+0123456789"))
 
 
 def _load(path: Path, seen: tuple[Path, ...]) -> Settings:
@@ -149,8 +157,10 @@ def _read(path: Path) -> Settings:
 def _parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, ValueError) as problem:
         raise ConfigError(f"{source} is not valid YAML: {problem}") from problem
+    except RecursionError as problem:
+        raise ConfigError(f"{source} is nested too deeply to be a config") from problem
 
 
 def _nested(path: list[str], value: Any) -> Settings:

@@ -7,7 +7,8 @@ RL4SysError
 │   └── ExportError      a network cannot be written as a policy program
 ├── NumericalError       NaN or infinity in observations, rewards, losses or gradients
 └── RunError             a run directory cannot be written, read or resumed
-    └── CheckpointError  a checkpoint is missing, damaged or of another run
+    ├── CheckpointError  a checkpoint is missing, damaged or of another run
+    └── ReplayError      an environment does not come back to where it was
 
 Each message says what was given, what was expected and what to do. The command line prints it
 without a traceback and exits with code 2.
@@ -44,3 +45,7 @@ class RunError(RL4SysError):
 
 class CheckpointError(RunError):
     """A checkpoint is missing, damaged or of another run."""
+
+
+class ReplayError(RunError):
+    """An environment does not come back to where it was."""

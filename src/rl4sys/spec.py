@@ -97,6 +97,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation", dict(sorted(self.observation.items())))
+        if not set(self.observation) - {MASK}:
+            raise SpecError("a policy needs something to see: the spec has no observation but the mask")
         if MASK in self.observation and not isinstance(self.action, Discrete):
             raise SpecError("an action mask needs a discrete action space, and this one is continuous")
 
@@ -115,7 +117,7 @@ class Spec:
         try:
             observation = {name: _space_from_json(space) for name, space in value["observation"].items()}
             action = _space_from_json(value["action"])
-        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
             raise SpecError(f"not the description of a spec: {problem!r} in {value!r:.200}") from problem
         boxes = {name: space for name, space in observation.items() if isinstance(space, Box)}
         if len(boxes) < len(observation):

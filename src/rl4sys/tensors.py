@@ -63,7 +63,15 @@ def decode(blob: bytes) -> tuple[dict[str, Array], dict[str, str]]:
     if not isinstance(metadata, dict):
         raise SpecError(f"the metadata of a safetensors file is an object, got {metadata!r:.100}")
     arrays = {name: _view(blob, start, name, entry) for name, entry in header.items()}
-    return arrays, metadata
+    _check_shared_bytes(arrays, len(blob) - start)
+    return arrays, {str(name): str(value) for name, value in metadata.items()}
+
+
+def _check_shared_bytes(arrays: Columns, size: int) -> None:
+    """Views that overlap would let a small file stand for any amount of memory once it is copied."""
+    total = sum(array.nbytes for array in arrays.values())
+    if total > size:
+        raise SpecError(f"the arrays of a safetensors file overlap: they claim {total} of {size} bytes")
 
 
 def _header_of(blob: bytes) -> tuple[dict[str, Any], int]:
@@ -72,7 +80,7 @@ def _header_of(blob: bytes) -> tuple[dict[str, Any], int]:
         raise SpecError(f"not a safetensors file: {len(blob)} bytes cannot hold the header of {length} they announce")
     try:
         header = json.loads(blob[8 : 8 + length])
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise SpecError(f"not a safetensors file: its header is not JSON ({problem})") from problem
     if not isinstance(header, dict):
         raise SpecError("not a safetensors file: its header is not a JSON object")
@@ -84,7 +92,7 @@ def _view(blob: bytes, start: int, name: str, entry: Any) -> Array:
         dtype = np.dtype(_DTYPES[entry["dtype"]])
         shape = tuple(int(n) for n in entry["shape"])
         first, end = (int(n) for n in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, OverflowError) as problem:
         raise SpecError(f"array {name!r} of a safetensors file is described wrongly: {entry!r:.200}") from problem
     size = math.prod(shape) * dtype.itemsize
     if min((*shape, 0)) < 0 or not 0 <= first <= end <= len(blob) - start or end - first != size:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,12 +13,11 @@ import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.environments.actor import Actor, Episode
-from rl4sys.environments.evaluate import Evaluation, evaluate
+from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
-from rl4sys.errors import CheckpointError, ExportError, NumericalError
+from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError
 from rl4sys.experiment.config import ExperimentConfig
-from rl4sys.experiment.loggers import make_loggers
-from rl4sys.experiment.metrics import Logger, MetricsFile, Window
+from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner
 from rl4sys.policy.base import Policy
@@ -41,6 +41,10 @@ class Progress:
     evaluation: Evaluation | None
     evaluated_at: int | None
 
+    @property
+    def finished(self) -> bool:
+        return self.steps >= self.total_timesteps
+
 
 class Observer(Protocol):
     """Whoever watches a run, such as the terminal."""
@@ -63,16 +67,16 @@ class Trainer:
             observer.note("the native core is not in use; policies act with numpy, which is slower")
         self._actor = build_actor(config)
         self._learner = build_local_learner(config, self._actor, observer)
+        self._logbook = Logbook(run)
         self._policy: tuple[int, Policy] | None = None
-        self._window = Window()
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
         self._evaluation: Evaluation | None = None
         self._evaluated_at: int | None = None
         self._best: float | None = None
         self._steps = 0
+        self._unsettled_since: int | None = None
+        self._saved_at: int | None = None
         self._stopping = False
-        self._metrics_size = 0
-        self._loggers: list[Logger] = []
         self._started_at, self._started_steps = clock(), 0
 
     def resume(self, checkpoint: str = "latest") -> None:
@@ -90,18 +94,15 @@ class Trainer:
 
     def train(self) -> Progress:
         """Run to ``training.total_timesteps``, or to the end of the round in which `stop` was called."""
-        with self._run.locked():
-            self._open_logs()
+        with self._run.locked(), self._closing_actor(), self._logbook.opened(self._steps):
             self._started_at, self._started_steps = self._clock(), self._steps
-            if self._steps == 0:
-                self._save()
+            self._write_status("running")
             try:
                 self._run_rounds()
-            except NumericalError:
-                self._keep_failure()
+            except BaseException as problem:
+                self._record_failure(problem)
                 raise
-            finally:
-                self._close()
+            self._write_status("completed" if self.progress().finished else "stopped")
         return self.progress()
 
     def stop(self) -> None:
@@ -124,38 +125,36 @@ class Trainer:
         return {
             "actor": self._actor.state(),
             "learner": self._learner.state(),
-            "steps": self._steps,
-            "window": self._window.state(),
+            "logbook": self._logbook.state(),
             "recent": [list(episode) for episode in self._recent],
             "evaluation": [list(episode) for episode in self._evaluation.episodes] if self._evaluation else None,
             "evaluated_at": self._evaluated_at,
             "best": self._best,
-            "metrics_size": self._metrics_size,
+            "steps": self._steps,
+            "unsettled_since": self._unsettled_since,
         }
 
     def restore(self, state: State) -> None:
         self._actor.restore(state["actor"])
         self._learner.restore(state["learner"])
-        self._steps = int(state["steps"])
-        self._window.restore(state["window"])
+        self._logbook.restore(state["logbook"])
         self._recent.extend(Episode(*episode) for episode in state["recent"])
         if state["evaluation"] is not None:
             self._evaluation = Evaluation(tuple(Episode(*episode) for episode in state["evaluation"]))
         self._evaluated_at, self._best = state["evaluated_at"], state["best"]
-        self._metrics_size = int(state["metrics_size"])
+        self._steps = self._saved_at = int(state["steps"])
+        self._unsettled_since = state["unsettled_since"]
 
     def _run_rounds(self) -> None:
-        training = self._config.training
-        while self._steps < training.total_timesteps and not self._stopping:
-            before = self._steps
+        if self._saved_at is None:
+            self._save()
+        self._settle()
+        while self._steps < self._config.training.total_timesteps and not self._stopping:
+            self._unsettled_since = self._steps
             self._round()
-            finished = self._steps >= training.total_timesteps
-            improved = self._evaluate() if finished or self._crossed(before, training.eval_frequency) else False
-            if finished or self._crossed(before, self._config.logging.frequency):
-                self._log_window()
-            if finished or improved or self._stopping or self._crossed(before, training.checkpoint_frequency):
-                self._save(best=improved)
-            self._observer.progress(self.progress())
+            self._settle()
+        if self._saved_at != self._steps:
+            self._save()
 
     def _round(self) -> None:
         """Collect what makes the next update due, and learn from it."""
@@ -163,7 +162,31 @@ class Trainer:
         self._steps += sum(len(trajectory) for trajectory in trajectories)
         self._recent.extend(self._actor.take_finished())
         for metrics in self._learner.learn(trajectories):
-            self._window.add(metrics)
+            self._logbook.add(metrics)
+
+    def _settle(self) -> None:
+        """Evaluate, log and save as the last round made due. A stop may break this off; a resumed run does it again."""
+        if self._unsettled_since is None:
+            return
+        training = self._config.training
+        try:
+            improved = self._due(training.eval_frequency) and self._evaluate()
+        except EvaluationStopped:
+            self._save()
+            return
+        if self._due(self._config.logging.frequency):
+            self._log_means()
+        saves = improved or self._due(training.checkpoint_frequency)
+        self._unsettled_since = None
+        if saves:
+            self._save(best=improved)
+        self._observer.progress(self.progress())
+
+    def _due(self, frequency: int) -> bool:
+        """Whether the last round crossed a multiple of ``frequency``, or the end of training."""
+        assert self._unsettled_since is not None  # asked only while a round is being settled
+        crossed = self._unsettled_since // frequency != self._steps // frequency
+        return crossed or self._steps >= self._config.training.total_timesteps
 
     def _current_policy(self) -> Policy:
         if self._policy is None or self._policy[0] != self._learner.version:
@@ -178,42 +201,39 @@ class Trainer:
             self._current_policy().greedy(),
             config.training.num_eval_episodes,
             config.experiment.seed,
+            stopping=lambda: self._stopping,
         )
         self._evaluated_at = self._steps
         mean = self._evaluation.mean_return
-        self._log(
-            {
-                "evaluation/return": mean,
-                "evaluation/return_std": self._evaluation.std_return,
-                "evaluation/length": float(np.mean(self._evaluation.lengths)),
-            }
-        )
+        row = {
+            "evaluation/return": mean,
+            "evaluation/return_std": self._evaluation.std_return,
+            "evaluation/length": float(np.mean(self._evaluation.lengths)),
+        }
+        self._logbook.write(self._steps, row)
         improved = self._best is None or mean > self._best
         self._best = mean if improved else self._best
         return improved
 
-    def _log_window(self) -> None:
-        row = self._window.take()
+    def _log_means(self) -> None:
+        row = {"learner/version": float(self._learner.version), "learner/refused_steps": float(self._learner.refused)}
         if self._recent:
             row["episode/return"] = float(np.mean([e.total_reward for e in self._recent]))
             row["episode/length"] = float(np.mean([e.length for e in self._recent]))
-        row["learner/version"] = float(self._learner.version)
-        row["learner/refused_steps"] = float(self._learner.refused)
-        self._log(row)
+        self._logbook.write_means(self._steps, row)
         self._write_status("running")
-
-    def _log(self, row: dict[str, float]) -> None:
-        for logger in self._loggers:
-            logger.log(self._steps, row)
-        self._metrics_size = self._run.metrics.stat().st_size
 
     def _save(self, *, best: bool = False) -> None:
         self._run.checkpoints.save(self._steps, self.state(), self._snapshot(), best=best)
+        self._saved_at = self._steps
 
-    def _keep_failure(self) -> None:
-        name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._snapshot())
-        self._observer.note(f"the state at the failure is kept in {self._run.path}/checkpoints/{name}")
-        self._write_status("failed")
+    def _record_failure(self, problem: BaseException) -> None:
+        if isinstance(problem, NumericalError):
+            name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._snapshot())
+            self._observer.note(f"the state at the failure is kept in {self._run.path}/checkpoints/{name}")
+        # A full disk must not hide what went wrong behind a status that cannot be written.
+        with suppress(RunError):
+            self._write_status("failed")
 
     def _snapshot(self) -> Snapshot | None:
         try:
@@ -221,19 +241,12 @@ class Trainer:
         except ExportError:
             return None
 
-    def _open_logs(self) -> None:
-        self._loggers = make_loggers(self._config, self._run.logs, self._run.path.name, self._steps)
-        self._loggers.append(MetricsFile(self._run.metrics, self._metrics_size))
-        self._write_status("running")
-
-    def _close(self) -> None:
-        if self._steps >= self._config.training.total_timesteps:
-            self._write_status("completed")
-        elif self._stopping:
-            self._write_status("stopped")
-        for logger in self._loggers:
-            logger.close()
-        self._actor.close()
+    @contextmanager
+    def _closing_actor(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._actor.close()
 
     def _write_status(self, status: str) -> None:
         progress = self.progress()
@@ -249,13 +262,20 @@ class Trainer:
             }
         )
 
-    def _crossed(self, before: int, frequency: int) -> bool:
-        return before // frequency != self._steps // frequency
-
 
 def build_actor(config: ExperimentConfig) -> Actor:
+    environment = config.environment
     seed = np.random.SeedSequence([config.experiment.seed, 0])
-    return Actor(lambda: make_environment(config.environment), config.environment.num_envs, seed)
+    return Actor(lambda: make_environment(environment), environment.num_envs, seed, remake=environment.remake)
+
+
+def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:
+    """The learner of a local run, on the device asked for if this machine has it."""
+    wanted = config.experiment.device
+    device = available_device(wanted)
+    if wanted not in (device, "auto"):
+        observer.note(f"experiment.device is {wanted}, which this machine does not have; training on {device}")
+    return build_learner(actor.spec, config.learner(device), config.experiment.seed)
 
 
 def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:
@@ -268,12 +288,3 @@ def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:
     learner.restore(run.checkpoints.load(checkpoint).state["learner"])
     actor.close()
     return learner.policy()
-
-
-def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:
-    """The learner of a local run, on the device asked for if this machine has it."""
-    wanted = config.experiment.device
-    device = available_device(wanted)
-    if wanted not in (device, "auto"):
-        observer.note(f"experiment.device is {wanted}, which this machine does not have; training on {device}")
-    return build_learner(actor.spec, config.learner(device), config.experiment.seed)

@@ -104,6 +104,24 @@ def test_resume_trains_a_finished_run_longer(rl4sys: Rl4sys, finished_run: Path)
     assert json.loads((finished_run / "status.json").read_text())["steps"] >= 500
 
 
+def test_a_dry_run_of_a_resume_trains_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
+    before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
+    outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500", "--dry-run")
+    assert "total_timesteps: 500" in outcome.out
+    assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
+
+
+def test_a_place_with_brackets_in_its_name_is_a_place(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+    arguments = ["logging.terminal=true", "training.total_timesteps=100", "--root", str(tmp_path / "[/x]")]
+    outcome = rl4sys("train", small_file, *arguments)
+    assert outcome.exit_code == 0
+    assert "[/x]/small_ppo_" in outcome.out
+
+
+def test_seeds_are_decimal(rl4sys: Rl4sys, small_file: Path) -> None:
+    assert "seed: 10\n" in rl4sys("train", small_file, "--seed", "010", "--dry-run").out
+
+
 @pytest.mark.parametrize("name", ["ppo_cartpole", "ppo_lunarlander", "ppo_pendulum", "dqn_cartpole"])
 def test_shipped_experiments_are_right(rl4sys: Rl4sys, name: str) -> None:
     assert rl4sys("config", "check", name).out == f"{name}: ok\n"

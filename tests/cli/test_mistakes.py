@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rl4sys.experiment.run import Run
+
 from .conftest import Rl4sys
 
 # What is typed after `rl4sys train small.yaml`, and what the message must say.
@@ -43,7 +45,10 @@ SETTINGS = {
         ["network.actor.hidden_dims=64"],
         r"network\.actor\.hidden_dims is 64; it should be a valid list",
     ),
-    "a layer of no width": (["network.actor.hidden_dims=[8,0]"], r"hidden_dims should hold widths of at least 1"),
+    "a layer of no width": (
+        ["network.actor.hidden_dims=[8,0]"],
+        r"hidden_dims is \[8, 0\]; it should hold at most 64 widths between 1 and",
+    ),
     "an unknown activation": (
         ["network.actor.activation=sigmoid"],
         r"network\.actor\.activation is 'sigmoid'; it should be 'tanh', 'relu', 'elu', 'gelu' or 'silu'",
@@ -87,6 +92,22 @@ SETTINGS = {
         ["buffer.type=uniform"],
         r"buffer\.type is 'uniform', which ppo cannot learn from; use trajectory",
     ),
+    "an environment of an absent module": (
+        ["environment.name=nomodule:Env-v0"],
+        r"environment\.name is 'nomodule:Env-v0', which Gymnasium cannot make.*No module named 'nomodule'",
+    ),
+    "a network too wide for any machine": (
+        ["network.actor.hidden_dims=[100000000]"],
+        r"network\.actor\.hidden_dims is \[100000000\]; it should hold at most 64 widths between 1 and 16384",
+    ),
+    "a buffer too large for any machine": (
+        ["buffer.size=1e15"],
+        r"buffer\.size is 1000000000000000.*; it should be less",
+    ),
+    "more threads than any machine has": (
+        ["experiment.threads=100000000"],
+        r"experiment\.threads is 100000000; it should",
+    ),
     "seeds that are no numbers": (
         ["--seed", "1,two"],
         r"--seed is '1,two'; it should be a number such as 1, or several",
@@ -122,6 +143,15 @@ FILES = {
         "algorithm: {name: ppo, gama: 1}\nenvironment: {name: CartPole-v1, nums: 2}\n",
         r"algorithm\.gama is not a setting; did you mean gamma\?[^\n]*\nenvironment\.nums is not a setting",
     ),
+    "a chance over 1": (
+        "algorithm: {name: dqn, exploration: 1.5}\nenvironment: {name: CartPole-v1}\n",
+        r"algorithm\.exploration is 1\.5; it should be a probability, at most 1",
+    ),
+    "options of a wrong kind": (
+        "algorithm: {name: ppo}\nenvironment: {name: FrozenLake-v1, options: {map_name: foo}}\n",
+        r"environment\.options \{'map_name': 'foo'\} do not fit FrozenLake-v1: KeyError\('foo'\)",
+    ),
+    "nesting without end": ("a: " + "[" * 3000, r"broken\.yaml is (nested too deeply|not valid YAML)"),
     "continuous actions for dqn": (
         "algorithm: {name: dqn}\nenvironment: {name: Pendulum-v1}\n",
         r"dqn needs discrete actions, and this environment has continuous ones; use ppo",
@@ -144,6 +174,26 @@ def test_a_config_that_does_not_exist_lists_those_that_ship(rl4sys: Rl4sys) -> N
     assert outcome.exit_code == 2
     assert "no config file 'ppo_cartpol'" in outcome.err
     assert "did you mean ppo_cartpole? Shipped: dqn_cartpole" in outcome.err
+
+
+def test_a_name_too_long_to_be_a_file_is_just_not_found(rl4sys: Rl4sys) -> None:
+    outcome = rl4sys("train", "x" * 3000)
+    assert outcome.exit_code == 2
+    assert "no config file 'xxx" in outcome.err
+
+
+def test_a_run_that_cannot_be_built_leaves_no_directory(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+    assert rl4sys("train", small_file, "environment.name=CartPol-v1").exit_code == 2
+    assert list((tmp_path / "experiments").iterdir()) == []
+
+
+def test_a_run_in_use_is_left_alone(rl4sys: Rl4sys, finished_run: Path) -> None:
+    stored = (finished_run / "configs/config.yaml").read_bytes()
+    with Run.open(finished_run).locked():
+        outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "99999")
+    assert outcome.exit_code == 2
+    assert "is being trained by another process; wait for it or stop it" in outcome.err
+    assert (finished_run / "configs/config.yaml").read_bytes() == stored
 
 
 def test_no_config_at_all_says_what_to_type(rl4sys: Rl4sys) -> None:

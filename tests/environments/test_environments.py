@@ -14,7 +14,7 @@ from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluate import evaluate
 from rl4sys.environments.gym import make_environment
-from rl4sys.errors import SpecError
+from rl4sys.errors import ReplayError, SpecError
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
@@ -223,6 +223,70 @@ def test_actions_that_cannot_be_learnt_are_refused_by_name() -> None:
 def test_observations_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(SpecError, match="cannot be written as numbers"):
         Encoding(Shows(spaces.Sequence(spaces.Discrete(2))))
+
+
+def test_bounds_that_float32_cannot_hold_are_kept_in_float64() -> None:
+    space = spaces.Box(-0.1, 0.1, (1,), np.float64)
+    encoding = Encoding(Shows(spaces.Discrete(2), space))
+    for action in encoding.to_system(np.array([[7.0], [-7.0], [0.1]], np.float32)):
+        assert space.contains(action)
+
+
+def test_an_environment_may_change_the_action_it_is_given() -> None:
+    class Doubles(Counter):
+        def __init__(self) -> None:
+            super().__init__(length=50)
+            self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+        def step(self, action: Any) -> Any:
+            action *= 2
+            observation, *rest = super().step(0)
+            return observation + action, *rest
+
+    class Wander(Uniform):
+        def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+            rows = len(observation["state"])
+            return Decision(draws.uniforms(rows).astype(np.float32)[:, None], np.zeros(rows, np.float32), memory)
+
+    one, other = (Actor(Doubles, 2, np.random.SeedSequence(0)) for _ in range(2))
+    one.collect(Wander(), version=0, steps=20)
+    other.restore(one.state())
+    assert as_bytes(other.collect(Wander(), 0, 20)) == as_bytes(one.collect(Wander(), 0, 20))
+
+
+class Leaky(Counter):
+    """Shows how many steps it ever had, which no seed of reset decides."""
+
+    ever = 0
+
+    def step(self, action: int) -> Any:
+        self.ever += 1
+        observation, *rest = super().step(action)
+        return observation + self.ever, *rest
+
+
+def test_an_environment_that_does_not_come_back_is_not_resumed_silently() -> None:
+    one, other = (Actor(Leaky, 2, np.random.SeedSequence(0)) for _ in range(2))
+    one.collect(Uniform(), version=0, steps=20)
+    with pytest.raises(ReplayError, match=r"state is not what it was .* environment\.remake=true"):
+        other.restore(one.state())
+
+
+@pytest.mark.parametrize("make", [Leaky, lambda: make_environment(EnvironmentConfig(name="BipedalWalker-v3"))])
+def test_an_environment_made_anew_for_every_episode_comes_back(make: Any) -> None:
+    class Wander(Uniform):
+        def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+            if make is Leaky:
+                return super().act(observation, memory, draws)
+            rows = len(observation["state"])
+            action = 2 * draws.uniforms(4 * rows).reshape(rows, 4).astype(np.float32) - 1
+            return Decision(action, np.zeros(rows, np.float32), memory)
+
+    one, other = (Actor(make, 2, np.random.SeedSequence(0), remake=True) for _ in range(2))
+    one.collect(Wander(), version=0, steps=500)
+    assert len(one.take_finished()) > 2
+    other.restore(one.state())
+    assert as_bytes(other.collect(Wander(), 0, 300)) == as_bytes(one.collect(Wander(), 0, 300))
 
 
 def test_actions_keep_their_bounds() -> None:

@@ -91,6 +91,32 @@ def test_the_newest_stay_and_the_best_does(tmp_path: Path) -> None:
     assert store.load("best").state == {"step": 2}
 
 
+def test_a_folder_of_the_user_s_own_is_no_checkpoint_and_costs_none(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=1)
+    (tmp_path / "step_old").mkdir()
+    for step in (1, 2):
+        store.save(step, {"step": step}, None)
+    assert store.load().state == {"step": 2}
+    assert (tmp_path / "step_old").is_dir()
+
+
+def test_the_checkpoint_just_written_stays_even_if_older_than_a_damaged_one(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=1)
+    (tmp_path / "step_000000000009").mkdir()
+    store.save(2, {"step": 2}, None)
+    assert store.load().state == {"step": 2}
+
+
+def test_what_a_killed_process_left_half_written_is_no_obstacle(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    store.save(1, {"a": 1}, None)
+    for suffix in ("new", "old"):
+        (tmp_path / f".step_000000000001.{suffix}").mkdir()
+    store.save(1, {"a": 2}, None)
+    assert store.load().state == {"a": 2}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step_000000000001"]
+
+
 def test_an_empty_folder_holds_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no usable checkpoint in .*: the folder holds none"):
         CheckpointStore(tmp_path).load()
@@ -130,7 +156,8 @@ def test_a_run_opens_with_the_config_it_was_made_with(tmp_path: Path) -> None:
 
 def test_a_second_holder_of_a_run_is_refused(tmp_path: Path) -> None:
     run = Run.create(tmp_path, small_config("ppo"), datetime.now())
-    with run.locked(), pytest.raises(RunError, match="being trained by another process"), run.locked():
+    other = Run.open(run.path)
+    with run.locked(), run.locked(), pytest.raises(RunError, match="trained by another process"), other.locked():
         pass
     with run.locked():
         pass

@@ -234,7 +234,7 @@ def test_weights_that_do_not_fit_are_named(
     [
         (lambda: Operation("softmax"), "the policy needs the operation 'softmax', which this version"),
         (lambda: Operation("linear", ("w",)), r"linear takes 2 weights, got \['w'\]"),
-        (lambda: Operation("epsilon_greedy"), r"epsilon_greedy takes options \('epsilon',\), got \{\}"),
+        (lambda: Operation("epsilon_greedy"), r"epsilon_greedy takes finite \('epsilon',\) as options, got \{\}"),
         (lambda: Program((), Operation("tanh")), "a program ends in exactly one of"),
         (lambda: Program((Operation("mode"),), Operation("mode")), "a program ends in exactly one of"),
         (lambda: Program.from_json([{"name": "tanh"}]), "not a policy program"),

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl4sys import tensors
 from rl4sys.client import Draws, load_policy
 from rl4sys.errors import SpecError
 from rl4sys.networks.acting import TorchPolicy
@@ -126,6 +127,25 @@ def test_a_damaged_snapshot_is_an_error_and_nothing_worse(place: int, noise: byt
         Snapshot.from_bytes(bytes(blob))
     except SpecError:
         return
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spec", "5"),
+        ("spec", "[" * 100_000),
+        ("spec", '{"observation": {"state": {"kind": "box", "shape": [1e999], "dtype": "x", "low": [], "high": []}}}'),
+        ("program", "{}"),
+        ("program", "[]"),
+        ("program", '[{"name": "mode", "weights": [], "options": 3}]'),
+        ("program", '[{"name": "normalize", "weights": ["a", "b"], "options": {"limit": NaN}}]'),
+        ("version", "one"),
+    ],
+)
+def test_metadata_that_lies_is_an_error_and_nothing_worse(key: str, value: str) -> None:
+    weights, metadata = tensors.decode(live_policy(CONTINUOUS, "relu").snapshot(7).to_bytes())
+    with pytest.raises(SpecError):
+        Snapshot.from_bytes(tensors.encode(weights, {**metadata, key: value}))
 
 
 def test_a_program_that_does_not_fit_its_spec_is_refused() -> None:

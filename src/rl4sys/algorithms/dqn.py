@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
@@ -53,6 +53,13 @@ class DQNConfig(AlgorithmConfig):
     """Rewards summed before the estimate of the rest."""
     max_grad_norm: float = Field(default=10.0, gt=0)
     """Gradients longer than this are shortened to it."""
+
+    @field_validator("exploration")
+    @classmethod
+    def _check_probability(cls, exploration: Schedule) -> Schedule:
+        if max(exploration.start, exploration.end) > 1:
+            raise ValueError("it should be a probability, at most 1")
+        return exploration
 
 
 def td_target(reward: Tensor, discount: Tensor, terminated: Tensor, next_value: Tensor) -> Tensor:

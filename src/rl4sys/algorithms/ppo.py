@@ -208,7 +208,7 @@ class PPO:
         outputs = self._networks.actor(observation_of(rows, "obs."))
         if isinstance(self._recipe.spec.action, Discrete):
             return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
-        return gaussian_terms(outputs, self._networks.log_std, rows["action"].flatten(1))
+        return gaussian_terms(outputs, self._networks.log_std, rows["action"].reshape(len(outputs), -1))
 
     def _value(self, observation: Tensors) -> Tensor:
         value: Tensor = self._networks.critic(observation).squeeze(-1)

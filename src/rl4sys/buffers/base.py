@@ -22,7 +22,7 @@ class BufferConfig(Config):
 
     type: str
     """Which buffer: trajectory (fresh experience, for on-policy algorithms) or uniform (replay)."""
-    size: int = Field(gt=0)
+    size: int = Field(gt=0, le=10**9)
     """Steps it holds; for `trajectory`, the steps of one rollout over all environments."""
 
 

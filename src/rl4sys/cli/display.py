@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
@@ -54,9 +55,14 @@ class Display(Notes):
             self._console.print(f"{progress.steps:>10,} steps  {_figures(progress)}", soft_wrap=True, highlight=False)
 
 
+def show_run(console: Console, run: Run) -> None:
+    """Where the run lies, before it begins."""
+    _line(console, f"run directory: {run.path}")
+
+
 def show_summary(console: Console, run: Run, progress: Progress) -> None:
     """The end of a run: how good, how fast, where, and what to do next."""
-    finished = progress.steps >= progress.total_timesteps
+    finished = progress.finished
     table = Table(
         title="training finished" if finished else "training stopped", show_header=False, title_justify="left"
     )
@@ -65,12 +71,17 @@ def show_summary(console: Console, run: Run, progress: Progress) -> None:
         table.add_row("evaluation return", f"{evaluation.mean_return:.1f} ± {evaluation.std_return:.1f}")
         table.add_row("", f"over {len(evaluation.episodes)} episodes at step {progress.evaluated_at:,}")
     table.add_row("steps", f"{progress.steps:,} ({progress.steps_per_second:,.0f} per second)")
-    table.add_row("run directory", str(run.path))
+    table.add_row("run directory", escape(str(run.path)))
     console.print(table)
     if not finished:
-        console.print(f"go on:        {_command('rl4sys')} train --resume {run.path}", soft_wrap=True, highlight=False)
-    console.print(f"judge again:  {_command('rl4sys')} evaluate {run.path}", soft_wrap=True, highlight=False)
-    console.print(f"see curves:   {_command('tensorboard')} --logdir {run.logs}", soft_wrap=True, highlight=False)
+        _line(console, f"go on:        {_command('rl4sys')} train --resume {run.path}")
+    _line(console, f"judge again:  {_command('rl4sys')} evaluate {run.path}")
+    _line(console, f"see curves:   {_command('tensorboard')} --logdir {run.logs}")
+
+
+def _line(console: Console, text: str) -> None:
+    """A line to copy: not wrapped, coloured or read as markup."""
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def _command(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rl4sys.cli.notes import Notes
@@ -61,7 +62,7 @@ def _as_json(result: Evaluation, run: Path, checkpoint: str) -> dict[str, object
 
 
 def _show(console: Console, result: Evaluation, run: Path, checkpoint: str) -> None:
-    table = Table(title=f"{run.name}, checkpoint {checkpoint}", show_header=False, title_justify="left")
+    table = Table(title=escape(f"{run.name}, checkpoint {checkpoint}"), show_header=False, title_justify="left")
     table.add_row("mean return", f"{result.mean_return:.2f} ± {result.std_return:.2f}")
     table.add_row("lowest, highest", f"{min(result.returns):.2f}, {max(result.returns):.2f}")
     table.add_row("mean length", f"{sum(result.lengths) / len(result.lengths):.1f} steps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 
 if TYPE_CHECKING:
     from rl4sys.trainer import Progress
@@ -17,7 +18,7 @@ class Notes:
         self._console = console
 
     def note(self, message: str) -> None:
-        self._console.print(f"[yellow]note[/]: {message}", soft_wrap=True)
+        self._console.print(f"[yellow]note[/]: {escape(message)}", soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
         """Nothing to show."""

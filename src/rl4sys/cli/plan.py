@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rl4sys.cli.notes import Notes
@@ -30,7 +31,9 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     table.add_row("policy", _describe_policy(learner))
     table.add_row("first update", f"after {learner.wants():,} steps")
     table.add_row("training", f"{first.training.total_timesteps:,} steps in {first.environment.num_envs} environments")
-    table.add_row("runs", ", ".join(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})" for c in configs))
+    table.add_row(
+        "runs", ", ".join(escape(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})") for c in configs)
+    )
     console.print(table)
     actor.close()
 

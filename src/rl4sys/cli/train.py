@@ -17,9 +17,10 @@ from rl4sys.config import Settings
 from rl4sys.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rl4sys.cli.display import Display
     from rl4sys.experiment.config import ExperimentConfig
     from rl4sys.experiment.run import Run
-    from rl4sys.trainer import Progress, Trainer
+    from rl4sys.trainer import Trainer
 
 _INTERRUPTED = 130
 
@@ -64,9 +65,9 @@ def train(
     if total_timesteps is not None:
         assignments.append(f"training.total_timesteps={total_timesteps}")
     if resume is not None:
-        _resume(console, resume, config, assignments, seed)
+        _resume(console, resume, _source(config, assignments), assignments + _seed_changes(seed)[0], dry_run=dry_run)
         return
-    source = config or (assignments.pop(0) if assignments and "=" not in assignments[0] else None)
+    source = _source(config, assignments)
     if source is None:
         raise ConfigError("no config given; try `rl4sys train ppo_cartpole`, or see `rl4sys config list`")
     configs = [_read(source, [*assignments, *change]) for change in _seed_changes(seed)]
@@ -78,13 +79,22 @@ def train(
     _train_each(console, configs, root)
 
 
+def _source(config: str | None, assignments: list[str]) -> str | None:
+    """The config as given: by --config, or as the first argument, which is then taken off ``assignments``."""
+    if config is not None or not assignments or "=" in assignments[0]:
+        return config
+    return assignments.pop(0)
+
+
 def _train_each(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
     from rl4sys.experiment.run import Run
 
     for number, config in enumerate(configs, 1):
         if len(configs) > 1:
             console.print(f"[bold]run {number} of {len(configs)}[/], seed {config.experiment.seed}")
-        _train(console, Run.create(root, config, datetime.now()))
+        run = Run.create(root, config, datetime.now())
+        with run.locked():
+            _train(console, run)
 
 
 def _read(source: str, assignments: list[str]) -> ExperimentConfig:
@@ -100,29 +110,37 @@ def _seed_changes(seeds: str | None) -> list[list[str]]:
     numbers = [number.strip() for number in seeds.split(",")]
     if not all(number.isdecimal() for number in numbers):
         raise ConfigError(f"--seed is {seeds!r}; it should be a number such as 1, or several such as 1,2,3")
-    return [[f"experiment.seed={number}"] for number in numbers]
+    return [[f"experiment.seed={int(number)}"] for number in numbers]
 
 
-def _resume(console: Console, path: Path, config: str | None, assignments: list[str], seed: str | None) -> None:
-    """Only the length of training may change: any other change would make it another run."""
+def _resume(console: Console, path: Path, source: str | None, assignments: list[str], *, dry_run: bool) -> None:
     from rl4sys.experiment.config import parse_experiment
     from rl4sys.experiment.run import Run
 
     run = Run.open(path)
-    settings = run.config.to_settings()
-    source = config or (assignments.pop(0) if assignments and "=" not in assignments[0] else None)
-    wanted = _read(source, assignments).to_settings() if source else files.override(settings, assignments)
-    if seed is not None:
-        wanted = files.override(wanted, [f"experiment.seed={seed}"])
+    # Held from here on: what another process is training must not change under it.
+    with run.locked():
+        settings = run.config.to_settings()
+        base = _read(source, []).to_settings() if source else settings
+        wanted = parse_experiment(files.override(base, assignments))
+        _check_same_run(path, settings, wanted.to_settings())
+        if dry_run:
+            from rl4sys.cli.plan import show_plan
+
+            show_plan(console, [wanted], path.parent)
+            return
+        run.reconfigure(wanted)
+        _train(console, run, resume=True)
+
+
+def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
+    """Only the length of training may change: any other change would make it another run."""
     differing = [key for key in _differences(settings, wanted) if key != "training.total_timesteps"]
     if differing:
         raise ConfigError(
             f"{path} was started with other settings: {', '.join(differing)}. Resume without a config to go on with "
             "its own, or start a new run; only training.total_timesteps may change"
         )
-    if wanted != settings:
-        run = run.reconfigure(parse_experiment(wanted))
-    _train(console, run, resume=True)
 
 
 def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
@@ -138,26 +156,33 @@ def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
 
 
 def _train(console: Console, run: Run, *, resume: bool = False) -> None:
-    from rl4sys.cli.display import Display, show_summary
-    from rl4sys.trainer import Trainer
+    from rl4sys.cli.display import Display, show_run, show_summary
 
     enabled = run.config.logging.terminal
     display = Display(console, run.config.training.total_timesteps, enabled=enabled)
-    trainer = Trainer(run, display)
-    if resume:
-        trainer.resume()
+    trainer = _make_trainer(run, display, resume=resume)
     if enabled:
-        console.print(f"run directory: {run.path}", soft_wrap=True, highlight=False)
+        show_run(console, run)
     with display, _stopping_on_signals(trainer):
         progress = trainer.train()
     if enabled:
         show_summary(console, run, progress)
-    if _stopped_early(progress):
+    if not progress.finished:
         raise typer.Exit(_INTERRUPTED)
 
 
-def _stopped_early(progress: Progress) -> bool:
-    return progress.steps < progress.total_timesteps
+def _make_trainer(run: Run, display: Display, *, resume: bool) -> Trainer:
+    from rl4sys.trainer import Trainer
+
+    try:
+        trainer = Trainer(run, display)
+    except Exception:
+        if not resume:
+            run.discard()
+        raise
+    if resume:
+        trainer.resume()
+    return trainer
 
 
 @contextmanager

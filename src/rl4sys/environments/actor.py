@@ -10,6 +10,7 @@ import numpy as np
 
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.gym import Environment
+from rl4sys.errors import ReplayError
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.spec import Array, Columns, Spec, State
@@ -31,10 +32,12 @@ class _Place:
     the state there is to keep, for any environment that obeys Gymnasium's contract of reset.
     """
 
+    make: Callable[[], Environment]
     environment: Environment
     entropy: int
     stride: int
     index: int
+    remake: bool = False
     episodes: int = 0
     actions: list[Any] = field(default_factory=list)
     total_reward: float = 0.0
@@ -45,11 +48,15 @@ class _Place:
         return self.episodes * self.stride + self.index
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
+        if self.remake:
+            self.environment.close()
+            self.environment = self.make()
         self.actions, self.total_reward = [], 0.0
         return self.environment.reset(seed=_episode_seed(self.entropy, self.episode))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.actions.append(action)
+        # A copy, since the environment may change the array it is given.
+        self.actions.append(np.copy(action) if isinstance(action, np.ndarray) else action)
         observation, reward, terminated, truncated, info = self.environment.step(action)
         self.total_reward += float(reward)
         return observation, float(reward), bool(terminated), bool(truncated), info
@@ -69,9 +76,11 @@ class _Place:
 class Actor:
     """Steps ``num_envs`` environments in turn with one policy for all, in one thread."""
 
-    def __init__(self, make: Callable[[], Environment], num_envs: int, seed: np.random.SeedSequence) -> None:
+    def __init__(
+        self, make: Callable[[], Environment], num_envs: int, seed: np.random.SeedSequence, *, remake: bool = False
+    ) -> None:
         entropy, key = (int(n) for n in seed.generate_state(2, np.uint64))
-        self._places = [_Place(make(), entropy, num_envs, index) for index in range(num_envs)]
+        self._places = [_Place(make, make(), entropy, num_envs, index, remake) for index in range(num_envs)]
         self._encoding = Encoding(self._places[0].environment)
         self._draws = Draws(key)
         self._observation = self._encoding.empty(num_envs)
@@ -111,14 +120,23 @@ class Actor:
         return {
             "draws": self._draws.state(),
             "memory": {name: column.copy() for name, column in self._memory.items()},
+            "observation": {name: column.copy() for name, column in self._observation.items()},
             "places": [place.state() for place in self._places],
         }
 
     def restore(self, state: State) -> None:
+        """Back to the saved point; `ReplayError` if an environment, given the same actions, shows something else."""
         self._draws.restore(state["draws"])
         self._memory = {name: np.array(column) for name, column in state["memory"].items()}
         for row, (place, saved) in enumerate(zip(self._places, state["places"], strict=True)):
             self._encoding.write(self._observation, row, *place.replay(saved))
+        for name, column in self._observation.items():
+            if not np.array_equal(column, state["observation"][name], equal_nan=column.dtype.kind == "f"):
+                raise ReplayError(
+                    f"{name} is not what it was when the checkpoint was made: this environment's reset(seed) does not "
+                    "decide its episode alone, so it cannot be resumed exactly. Start a new run with "
+                    "environment.remake=true, which makes it anew for every episode"
+                )
 
     def _step(self, row: int, step: int, action: Any, recording: _Recording) -> None:
         place = self._places[row]
@@ -181,4 +199,4 @@ def _episode_seed(entropy: int, episode: int) -> int:
 
 def _as_given(actions: Array) -> list[Any]:
     """Saved actions in the form they were first given: plain ints, or arrays."""
-    return actions.tolist() if actions.ndim == 1 and actions.dtype.kind == "i" else list(actions)
+    return actions.tolist() if actions.ndim == 1 and actions.dtype.kind == "i" else list(actions.copy())

@@ -24,5 +24,7 @@ class EnvironmentConfig(Config):
     """Divide rewards by the deviation of the discounted return, for learning only."""
     max_episode_steps: int | None = Field(default=None, gt=0)
     """Cut episodes after so many steps; null keeps the environment's own limit."""
+    remake: bool = False
+    """Make the environment anew for every episode: for those whose reset leaves something of the last one behind."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the environment when it is made, such as {continuous: true}."""

@@ -29,8 +29,7 @@ class Encoding:
         self._single = not isinstance(environment.observation_space, spaces.Dict)
         self._plain = isinstance(environment.observation_space, spaces.Box) and not self._mask_in_info
         self.spec = self._make_spec(environment.action_space)
-        actions = environment.action_space
-        self._first_action = int(actions.start) if isinstance(actions, spaces.Discrete) else 0
+        self._actions = environment.action_space
 
     def empty(self, rows: int) -> dict[str, Array]:
         """Columns for ``rows`` observations."""
@@ -50,10 +49,11 @@ class Encoding:
 
     def to_system(self, actions: Array) -> list[Any]:
         """The drawn actions as the environments take them, one each."""
-        legal = self.spec.action.legal(actions)
-        if isinstance(self.spec.action, Discrete):
-            legal = legal + self._first_action if self._first_action else legal
-        return list(legal.tolist() if isinstance(self.spec.action, Discrete) else legal)
+        if isinstance(self._actions, spaces.Discrete):
+            return list((actions + self._actions.start if self._actions.start else actions).tolist())
+        assert isinstance(self._actions, spaces.Box)  # as `_make_spec` made sure
+        # By the environment's own bounds: those of the spec are float32 and may be rounded outwards.
+        return list(np.clip(actions.astype(self._actions.dtype), self._actions.low, self._actions.high))
 
     def _make_spec(self, action_space: spaces.Space[Any]) -> Spec:
         observation = {name: _box(space) for name, space in self._parts.items()}

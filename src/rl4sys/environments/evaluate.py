@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rl4sys.environments.actor import Actor, Episode
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.gym import make_environment
+from rl4sys.environments.gym import Environment, make_environment
 from rl4sys.policy.base import Policy
 
+LONGEST_EPISODE = 10_000
+"""Steps after which an evaluation episode is cut where neither the environment nor the config has a limit: a policy
+without chance may go in a circle for ever."""
 _ROUND = 128
 
 
@@ -37,12 +41,36 @@ class Evaluation:
         return float(np.std(self.returns))
 
 
-def evaluate(config: EnvironmentConfig, policy: Policy, episodes: int, seed: int) -> Evaluation:
+class EvaluationStopped(Exception):
+    """The evaluation was asked to stop before its last episode ended."""
+
+
+def evaluate(
+    config: EnvironmentConfig,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Evaluation:
     """Run ``episodes`` episodes, one after the other, in an environment made for the purpose."""
-    actor = Actor(lambda: make_environment(config), num_envs=1, seed=np.random.SeedSequence([seed, 1]))
+    seeds = np.random.SeedSequence([seed, 1])
+    actor = Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
     finished: list[Episode] = []
-    while len(finished) < episodes:
-        actor.collect(policy, version=0, steps=_ROUND)
-        finished += actor.take_finished()
-    actor.close()
+    try:
+        while len(finished) < episodes:
+            if stopping():
+                raise EvaluationStopped
+            actor.collect(policy, version=0, steps=_ROUND)
+            finished += actor.take_finished()
+    finally:
+        actor.close()
     return Evaluation(tuple(finished[:episodes]))
+
+
+def _make_limited(config: EnvironmentConfig) -> Environment:
+    environment = make_environment(config)
+    limit = config.max_episode_steps or (environment.spec and environment.spec.max_episode_steps)
+    if limit is None:
+        environment.close()
+        environment = make_environment(config.model_copy(update={"max_episode_steps": LONGEST_EPISODE}))
+    return environment

@@ -32,11 +32,12 @@ def make_gym(config: EnvironmentConfig) -> Environment:
         )
     except gymnasium.error.DependencyNotInstalled as problem:
         raise MissingExtraError(f"environment {config.name!r} needs a package that is missing: {problem}") from problem
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as problem:
+    except (gymnasium.error.Error, ModuleNotFoundError) as problem:
         known = list(gymnasium.registry)
         raise ConfigError(
             f"environment.name is {config.name!r}, which Gymnasium cannot make{did_you_mean(config.name, known)} "
             f"Gymnasium says: {problem}"
         ) from problem
-    except TypeError as problem:
-        raise ConfigError(f"environment.options {config.options} do not fit {config.name}: {problem}") from problem
+    except Exception as problem:
+        # Environments are other people's code, and may refuse their options in any way they like.
+        raise ConfigError(f"environment.options {config.options} do not fit {config.name}: {problem!r}") from problem

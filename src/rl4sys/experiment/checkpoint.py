@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ FORMAT = 1
 LATEST, BEST = "latest", "best"
 POLICY = "policy.safetensors"
 _STATE_JSON, _STATE_ARRAYS, _MANIFEST = "state.json", "state.safetensors", "manifest.json"
-_PREFIX = "step_"
+_NAME = re.compile(r"step_\d{12}")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CheckpointStore:
 
     def save(self, step: int, state: State, snapshot: Snapshot | None, *, best: bool = False) -> str:
         """Write a checkpoint and point ``latest`` (and ``best``) at it; older ones beyond the limit go."""
-        name = f"{_PREFIX}{step:012d}"
+        name = f"step_{step:012d}"
         self._write(name, state, snapshot)
         self._point(LATEST, name)
         if best:
@@ -65,7 +65,9 @@ class CheckpointStore:
             except CheckpointError as problem:
                 passed_over.append(str(problem))
         found = "; ".join(passed_over) or "the folder holds none"
-        raise CheckpointError(f"no usable checkpoint in {self._directory}: {found}")
+        raise CheckpointError(
+            f"no usable checkpoint in {self._directory}: {found}. Start the run again from its config"
+        )
 
     def load_policy(self, name: str = LATEST) -> Snapshot | None:
         """The policy of a checkpoint, frozen, without the rest of its state; None if its network has no such form."""
@@ -84,14 +86,17 @@ class CheckpointStore:
         return [*reversed(self._newest_first()), *(n for n in (LATEST, BEST) if (self._directory / n).exists())]
 
     def _write(self, name: str, state: State, snapshot: Snapshot | None) -> None:
-        building = self._directory / f".{name}.{os.getpid()}"
+        building, old = (self._directory / f".{name}.{suffix}" for suffix in ("new", "old"))
+        for leftover in (building, old):
+            shutil.rmtree(leftover, ignore_errors=True)
         try:
             self._fill(building, state, snapshot)
             final = self._directory / name
             if final.exists():
-                shutil.rmtree(final)
+                final.rename(old)
             building.rename(final)
             sync_directory(self._directory)
+            shutil.rmtree(old, ignore_errors=True)
         except OSError as problem:
             shutil.rmtree(building, ignore_errors=True)
             raise RunError(
@@ -135,20 +140,21 @@ class CheckpointStore:
         return content
 
     def _point(self, link: str, name: str) -> None:
-        temporary = self._directory / f".{link}.{os.getpid()}"
+        temporary = self._directory / f".{link}.new"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(name)
         temporary.replace(self._directory / link)
 
     def _remove_old(self) -> None:
-        best = self._directory / BEST
-        protected = best.readlink().name if best.is_symlink() else None
+        links = (self._directory / link for link in (LATEST, BEST))
+        protected = {link.readlink().name for link in links if link.is_symlink()}
         for name in self._newest_first()[self._keep :]:
-            if name != protected:
+            if name not in protected:
                 shutil.rmtree(self._directory / name)
 
     def _newest_first(self) -> list[str]:
-        return sorted((p.name for p in self._directory.glob(f"{_PREFIX}*") if p.is_dir()), reverse=True)
+        names = (path.name for path in self._directory.glob("step_*") if path.is_dir())
+        return sorted(filter(_NAME.fullmatch, names), reverse=True)
 
     def _listing(self) -> str:
         return ", ".join(self.names()) or "none"

@@ -28,7 +28,7 @@ class ExperimentSettings(Config):
     """Decides every random number of the run."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Where networks are trained: auto, cpu, cuda, cuda:1 or mps; what is absent falls back to cpu."""
-    threads: int = Field(default=1, gt=0)
+    threads: int = Field(default=1, gt=0, le=1024)
     """Threads torch computes with; small networks are fastest, and results repeatable, with one."""
 
 

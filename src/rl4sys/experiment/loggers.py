@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -59,6 +60,9 @@ class WandbLogger:
             project=settings.project,
             tags=settings.tags,
             name=name,
+            # The same run after a resume, not a second one.
+            id=hashlib.sha256(name.encode()).hexdigest()[:16],
+            resume="allow",
             config=dict(config),
             dir=str(logs),
             settings=wandb.Settings(silent=True, console="off", init_timeout=_WANDB_TIMEOUT_SECONDS),

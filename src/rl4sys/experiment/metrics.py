@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,13 +28,21 @@ class MetricsFile:
         try:
             path.touch()
             self._file = path.open("r+b", buffering=0)
-            self._file.truncate(size)
-            self._file.seek(size)
+            self._file.truncate(min(size, path.stat().st_size))
+            self._file.seek(0, os.SEEK_END)
         except OSError as problem:
             raise RunError(f"cannot write metrics to {path}: {problem.strerror}") from problem
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._file.write(json.dumps({"step": step, **metrics}).encode() + b"\n")
+        try:
+            self._file.write(json.dumps({"step": step, **metrics}).encode() + b"\n")
+        except OSError as problem:
+            raise RunError(f"cannot write metrics to {self._file.name}: {problem.strerror}") from problem
+
+    def sync(self) -> int:
+        """Wait until all rows are on disk; returns how many bytes they take."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
 
     def close(self) -> None:
         self._file.close()

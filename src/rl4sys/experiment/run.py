@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -40,6 +41,7 @@ class Run:
         self.checkpoints = CheckpointStore(path / "checkpoints", config.training.keep_checkpoints)
         self.metrics = path / "metrics.jsonl"
         self.logs = path / "logs"
+        self._held = False
 
     @classmethod
     def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
@@ -64,25 +66,41 @@ class Run:
             raise RunError(f"{path} is not a run directory: it has no {_CONFIG}{_nearby(path)}")
         return cls(path, parse_experiment(config.load(path / _CONFIG), beside=path / "configs"))
 
-    def reconfigure(self, config: ExperimentConfig) -> Run:
-        """The same run under changed settings, which are stored."""
-        run = Run(self.path, config)
-        run._write_config()
-        return run
+    def reconfigure(self, config: ExperimentConfig) -> None:
+        """Go on under changed settings, which are stored."""
+        self.config = config
+        self._write_config()
+
+    def discard(self) -> None:
+        """Remove a directory in which nothing was ever trained."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process; a second one that wants it is refused, and a dead one holds nothing."""
+        """Hold the run for this process; another that wants it is refused, and a dead one holds nothing.
+
+        Whoever holds it already goes on holding it.
+        """
+        if self._held:
+            yield
+            return
         with (self.path / ".lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as problem:
                 raise RunError(f"{self.path} is being trained by another process; wait for it or stop it") from problem
-            yield
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         record = {**status, "pid": os.getpid()}
-        replace_file(self.path / "status.json", json.dumps(record, indent=1).encode())
+        try:
+            replace_file(self.path / "status.json", json.dumps(record, indent=1).encode())
+        except OSError as problem:
+            raise RunError(f"cannot write the status of {self.path}: {problem.strerror}") from problem
 
     def _write_config(self) -> None:
         replace_file(self.path / _CONFIG, config.to_yaml(self.config.to_settings()).encode())

@@ -10,6 +10,7 @@ import numpy as np
 from rl4sys.errors import CheckpointError
 from rl4sys.spec import Array, Columns
 
+_ESCAPE = "$"
 _ARRAY = "$array"
 
 
@@ -29,7 +30,7 @@ def join(document: Any, arrays: Columns) -> Any:
         if document[_ARRAY] not in arrays:
             raise CheckpointError(f"the checkpoint misses the array {document[_ARRAY]!r}")
         return arrays[document[_ARRAY]]
-    return {name: join(item, arrays) for name, item in document.items()}
+    return {name.removeprefix(_ESCAPE): join(item, arrays) for name, item in document.items()}
 
 
 def _without_arrays(tree: Any, path: str, arrays: dict[str, Array]) -> Any:
@@ -37,7 +38,7 @@ def _without_arrays(tree: Any, path: str, arrays: dict[str, Array]) -> Any:
         arrays[path] = tree
         return {_ARRAY: path}
     if isinstance(tree, Mapping):
-        return {str(name): _without_arrays(item, f"{path}/{name}", arrays) for name, item in tree.items()}
+        return {_escaped(str(name)): _without_arrays(item, f"{path}/{name}", arrays) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
         return [_without_arrays(item, f"{path}/{index}", arrays) for index, item in enumerate(tree)]
     if isinstance(tree, np.generic):
@@ -47,3 +48,8 @@ def _without_arrays(tree: Any, path: str, arrays: dict[str, Array]) -> Any:
     raise TypeError(
         f"state at {path or '/'} is {type(tree).__name__}; it may hold arrays, numbers, strings, lists, dicts"
     )
+
+
+def _escaped(name: str) -> str:
+    """A name of the tree's own that could be taken for one of ours gets a mark that `join` takes off again."""
+    return _ESCAPE + name if name.startswith(_ESCAPE) else name

@@ -73,7 +73,7 @@ def export(network: nn.Module, prefix: str) -> Body:
 
 def flatten(observation: Tensors, spec: Spec) -> Tensor:
     """All observations but the mask side by side, one flat row each, as `policy.portable.flat_rows` does."""
-    rows = [observation[name].flatten(1).float() for name in spec.observation if name != MASK]
+    rows = [observation[name].reshape(len(observation[name]), -1).float() for name in spec.observation if name != MASK]
     return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from rl4sys.networks.base import Blueprint, Body, NetworkConfig, Tensors, flatten, to_array
@@ -23,6 +23,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
 }
 _HIDDEN_GAIN = math.sqrt(2)
+_WIDEST, _DEEPEST = 16384, 64
 
 
 class MLPConfig(NetworkConfig):
@@ -35,9 +36,12 @@ class MLPConfig(NetworkConfig):
     initialization: Literal["orthogonal", "uniform"] = "orthogonal"
     """First weights: orthogonal with zero biases, or torch's own (uniform by fan-in)."""
 
-    def model_post_init(self, _context: object) -> None:
-        if any(width < 1 for width in self.hidden_dims):
-            raise ValueError("hidden_dims should hold widths of at least 1")
+    @field_validator("hidden_dims")
+    @classmethod
+    def _check_widths(cls, widths: list[int]) -> list[int]:
+        if not all(1 <= width <= _WIDEST for width in widths) or len(widths) > _DEEPEST:
+            raise ValueError(f"it should hold at most {_DEEPEST} widths between 1 and {_WIDEST}")
+        return widths
 
 
 class MLP(nn.Module):

@@ -29,6 +29,7 @@ or the NaN itself, and a NaN log-probability: cheap to test, impossible to miss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -72,8 +73,11 @@ class Operation:
             )
         if len(self.weights) != _WEIGHT_COUNT.get(self.name, 0):
             raise SpecError(f"{self.name} takes {_WEIGHT_COUNT.get(self.name, 0)} weights, got {list(self.weights)}")
-        if set(self.options) != set(_OPTIONS.get(self.name, ())):
-            raise SpecError(f"{self.name} takes options {_OPTIONS.get(self.name, ())}, got {dict(self.options)}")
+        finite = all(math.isfinite(option) for option in self.options.values())
+        if set(self.options) != set(_OPTIONS.get(self.name, ())) or not finite:
+            raise SpecError(
+                f"{self.name} takes finite {_OPTIONS.get(self.name, ())} as options, got {dict(self.options)}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "weights": list(self.weights), "options": dict(self.options)}
@@ -122,7 +126,7 @@ class Program:
     def from_json(cls, value: list[Mapping[str, Any]]) -> Program:
         try:
             *body, head = (Operation.from_json(operation) for operation in value)
-        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
             raise SpecError(f"not a policy program: {problem!r} in {value!r:.200}") from problem
         return cls(tuple(body), head)
 

@@ -60,7 +60,7 @@ class Snapshot:
             version = int(metadata["version"])
             spec = Spec.from_json(json.loads(metadata["spec"]))
             program = Program.from_json(json.loads(metadata["program"]))
-        except (KeyError, ValueError) as problem:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as problem:
             raise SpecError(f"a policy snapshot with damaged metadata: {problem!r}") from problem
         snapshot = cls(version, spec, program, weights)
         if metadata.get("sha256") != snapshot.content_hash:
