@@ -79,8 +79,9 @@ def test_all_mistakes_of_a_block_are_reported_at_once() -> None:
         parse(Outer, {"inner": {"widht": 1, "width": "x"}, "rate": True}, at="block")
     assert str(caught.value).splitlines() == [
         "block.inner.width is 'x'; it should be a valid integer, unable to parse string as an integer (How wide)",
-        "block.inner.widht is not a setting; did you mean width? Known here: width.",
+        "block.inner.widht is not a setting; did you mean width?",
         "block.rate is True; it should be a number, not true or false (How fast)",
+        "Known in block.inner: width.",
     ]
 
 

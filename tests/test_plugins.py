@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from rl4sys.config import load
+from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.gym import make_environment
 from rl4sys.errors import ConfigError
 from rl4sys.experiment.config import parse_experiment
 from rl4sys.experiment.metrics import read_metrics
-from rl4sys.registry import ENVIRONMENTS, PLUGIN_GROUP, register_algorithm, register_environment
+from rl4sys.registry import ENVIRONMENTS, PLUGIN_GROUP, load_plugins, register_algorithm, register_environment
 
 from .cli.conftest import Rl4sys, rl4sys  # noqa: F401 - a fixture
 
@@ -101,7 +103,8 @@ def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys,
 
 
 def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
-    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", TUTORIAL.read_text(), re.DOTALL))
+    algorithm = TUTORIAL.read_text().partition("## An environment of your own")[0]
+    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", algorithm, re.DOTALL))
     assert len(blocks["python"].splitlines()) < 60
     (tmp_path / "my_algorithm.py").write_text(blocks["python"])
     (tmp_path / "my_experiment.yaml").write_text(blocks["yaml"])
@@ -129,5 +132,27 @@ def test_a_name_that_is_taken_is_refused() -> None:
 def test_an_error_inside_a_plugin_is_not_hidden(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
     (tmp_path / "a.yaml").write_text("plugins: [broken.py]\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_at_all"):
-        parse_experiment(load(tmp_path / "a.yaml"), beside=tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            ConfigError, match=r"the plugin .*broken\.py could not be imported: .*no_such_module_at_all"
+        ):
+            parse_experiment(load(tmp_path / "a.yaml"), beside=tmp_path)
+
+
+def test_a_class_of_environments_is_made_with_the_options_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / "corridor_parts.py").write_text(
+        OWN_PARTS.partition("@register_environment")[0].replace("wide", "broad").replace("own_rollout", "its_rollout")
+    )
+    (tmp_path / "own_class.py").write_text(
+        "from corridor_parts import Corridor\n"
+        "from rl4sys.registry import register_environment\n"
+        "@register_environment('long_corridor')\n"
+        "class Long(Corridor):\n"
+        "    def __init__(self, cells=5):\n"
+        "        self.cells = cells\n"
+    )
+    load_plugins(["own_class.py"], tmp_path)
+    made = make_environment(EnvironmentConfig(name="long_corridor", options={"cells": 9}))
+    assert made.unwrapped.cells == 9  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"environment\.options \{'cell': 9\} do not fit long_corridor"):
+        make_environment(EnvironmentConfig(name="long_corridor", options={"cell": 9}))

@@ -57,10 +57,10 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     for path in [(beside or Path()) / name_or_path, Path(name_or_path), *shipped]:
         if _is_file(path):
             return path
-    known = shipped_names("experiments")
+    known = [*shipped_names("experiments"), *(path.name for path in Path().glob("*.y*ml"))]
     raise ConfigError(
         f"no config file {name_or_path!r}, and no shipped experiment of that name{did_you_mean(name_or_path, known)}"
-        f" Shipped: {', '.join(known)}."
+        f" Shipped: {', '.join(shipped_names('experiments'))}."
     )
 
 
@@ -94,13 +94,35 @@ def parse(model: type[Model], settings: Any, at: str = "") -> Model:
     try:
         return model.model_validate(settings)
     except ValidationError as problem:
-        raise ConfigError("\n".join(_explain(model, error, at) for error in problem.errors())) from problem
+        raise ConfigError("\n".join(_explain_all(model, problem.errors(), at))) from problem
+
+
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "discount": "gamma",
+    "lam": "gae_lambda",
+    "n_epochs": "epochs",
+    "batch_size": "minibatch_size",
+    "clip_range": "clip_ratio",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_coef",
+    "n_envs": "num_envs",
+    "id": "name",
+    "env_id": "name",
+    "hidden_sizes": "hidden_dims",
+    "net_arch": "hidden_dims",
+    "capacity": "size",
+    "total_steps": "total_timesteps",
+}
+"""What other libraries call our settings."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean x?"``, or a full stop where nothing is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else "."
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    meant = [name for name in (_ELSEWHERE.get(word),) if name in names] or close
+    return f"; did you mean {meant[0]}?" if meant else "."
 
 
 def to_yaml(settings: Mapping[str, Any]) -> str:
@@ -150,7 +172,8 @@ def _read(path: Path) -> Settings:
         raise ConfigError(f"cannot read {path}: {problem}") from problem
     settings = _parse_yaml(text, str(path))
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path} holds {type(settings).__name__}, not a block of settings (key: value)")
+        holds = "is empty" if settings is None else f"holds {type(settings).__name__}, not a block of settings"
+        raise ConfigError(f"{path} {holds}; write blocks such as `algorithm: {{name: ppo}}`")
     return settings
 
 
@@ -158,7 +181,8 @@ def _parse_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except (yaml.YAMLError, ValueError) as problem:
-        raise ConfigError(f"{source} is not valid YAML: {problem}") from problem
+        where = str(problem).replace('"<unicode string>"', source)
+        raise ConfigError(f"{source} is not valid YAML: {where}") from problem
     except RecursionError as problem:
         raise ConfigError(f"{source} is nested too deeply to be a config") from problem
 
@@ -182,11 +206,24 @@ def _merge(base: Settings, change: Settings, at: str) -> Settings:
     return result
 
 
+def _explain_all(model: type[BaseModel], errors: list[ErrorDetails], at: str) -> list[str]:
+    """A line for each mistake; below settings that do not exist, once, those that do."""
+    lines = [_explain(model, error, at) for error in errors]
+    for place in {error["loc"][:-1]: None for error in errors if error["type"] == "extra_forbidden"}:
+        lines.append(f"Known in {_dotted(at, place)}: {', '.join(_fields_at(model, place))}.")
+    return lines
+
+
+def _dotted(at: str, loc: tuple[int | str, ...]) -> str:
+    return ".".join([*([at] if at else []), *(str(part) for part in loc)])
+
+
 def _explain(model: type[BaseModel], error: ErrorDetails, at: str) -> str:
-    path = ".".join([*([at] if at else []), *(str(part) for part in error["loc"])])
+    path = _dotted(at, error["loc"])
     if error["type"] == "extra_forbidden":
-        known = _fields_at(model, error["loc"][:-1])
-        return f"{path} is not a setting{did_you_mean(str(error['loc'][-1]), known)} Known here: {', '.join(known)}."
+        return f"{path} is not a setting{did_you_mean(str(error['loc'][-1]), _fields_at(model, error['loc'][:-1]))}"
+    if error["type"] == "string_pattern_mismatch":
+        return f"{path} is {error['input']!r:.80}; it does not have the right form{_purpose(model, error['loc'])}"
     if error["type"] == "missing":
         return f"{path} is missing; add it{_purpose(model, error['loc'])}"
     expected = error["msg"].removeprefix("Value error, ").replace("Input should", "it should")

@@ -122,11 +122,14 @@ def _import_file(name: str, beside: Path) -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    # As for a script: what lies beside the file can be imported by it.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except Exception as problem:
         del sys.modules[module_name]
-        raise
+        raise ConfigError(f"the plugin {path} could not be imported: {problem!r}; --debug shows where") from problem
     return str(path)
 
 

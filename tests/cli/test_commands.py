@@ -67,6 +67,34 @@ def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_p
     assert sorted(seeds) == [1, 2]
 
 
+def test_several_seeds_are_shown_side_by_side(rl4sys: Rl4sys, small_file: Path) -> None:
+    outcome = rl4sys("train", small_file, "logging.terminal=true", "--total-timesteps", "1e2", "--seed", "5,6")
+    overview = outcome.out.partition("all seeds")[2]
+    assert re.search(r"5\s+│ \d+\.\d", overview)
+    assert re.search(r"6\s+│ \d+\.\d", overview)
+
+
+def test_a_finished_run_is_left_as_it_is(rl4sys: Rl4sys, finished_run: Path) -> None:
+    before = (finished_run / "metrics.jsonl").read_bytes()
+    outcome = rl4sys("train", "--resume", finished_run)
+    assert outcome.exit_code == 0
+    assert "has its 288 steps; a larger --total-timesteps trains on" in outcome.out
+    assert (finished_run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_part_to_extend_can_be_shown(rl4sys: Rl4sys) -> None:
+    assert "clip_ratio: 0.2" in rl4sys("config", "show", "algorithms/ppo").out
+
+
+def test_evaluation_with_chance_differs_from_greedy(rl4sys: Rl4sys, finished_run: Path) -> None:
+    greedy, chance = (
+        json.loads(rl4sys("evaluate", finished_run, "--json", "--episodes", "20", *more).out)
+        for more in ([], ["--stochastic"])
+    )
+    assert greedy["returns"] != chance["returns"]
+    assert re.fullmatch(r"step_\d{12}", greedy["checkpoint"])
+
+
 def test_dry_run_shows_the_plan_and_runs_nothing(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("train", small_file, "--dry-run", "algorithm.gamma=0.5")
     assert outcome.exit_code == 0, outcome.err
@@ -81,7 +109,7 @@ def test_training_ends_with_a_summary(rl4sys: Rl4sys, small_file: Path) -> None:
     outcome = rl4sys("train", small_file, "logging.terminal=true")
     assert re.search(r"evaluation return │ \d+\.\d ± \d+\.\d", outcome.out)
     assert re.search(r"steps\s+│ 960 \([\d,]+ per second\)", outcome.out)
-    assert re.search(r"judge again:  \S*rl4sys evaluate \S+small_ppo_", outcome.out)
+    assert re.search(r"evaluate:  \S*rl4sys evaluate \S+small_ppo_", outcome.out)
 
 
 def test_evaluate_agrees_with_what_training_measured(rl4sys: Rl4sys, finished_run: Path) -> None:
@@ -102,6 +130,9 @@ def test_resume_trains_a_finished_run_longer(rl4sys: Rl4sys, finished_run: Path)
     outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500")
     assert outcome.exit_code == 0, outcome.err
     assert json.loads((finished_run / "status.json").read_text())["steps"] >= 500
+    assert "training.total_timesteps was 200 and is 500; schedules now end there" in outcome.out
+    provenance = json.loads((finished_run / "configs/provenance.json").read_text())
+    assert "500" in provenance["resumed"][0]["command"]
 
 
 def test_a_dry_run_of_a_resume_trains_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
@@ -208,7 +239,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         out, _ = process.communicate()
     assert process.returncode == 130
     run = next((tmp_path / "runs").iterdir())
-    assert re.search(rf"go on:        \S*rl4sys train --resume {run}\n", out)
+    assert re.search(rf"resume:    \S*rl4sys train --resume {run}\n", out)
     status = json.loads((run / "status.json").read_text())
     assert status["status"] == "stopped"
     assert int((run / "checkpoints/latest").readlink().name.removeprefix("step_")) == status["steps"]

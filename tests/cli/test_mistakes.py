@@ -18,14 +18,22 @@ from .conftest import Rl4sys
 SETTINGS = {
     "a misspelt setting": (
         ["algorithm.clip_ration=0.1"],
-        r"algorithm\.clip_ration is not a setting; did you mean clip_ratio\? Known here: clip_ratio, entropy_coef",
+        r"algorithm\.clip_ration is not a setting; did you mean clip_ratio\?\nKnown in algorithm: clip_ratio, ent",
     ),
     "a misspelt block": (["trainning.total_timesteps=5"], r"trainning is not a block; did you mean training\?"),
     "a word for a number": (
         ["algorithm.gamma=high"],
         r"algorithm\.gamma is 'high'; it should be a valid number.*Discount",
     ),
-    "a word for a schedule": (["algorithm.lr=fast"], r"algorithm\.lr\.start is 'fast'; it should be a valid number"),
+    "a setting by another library's name": (
+        ["algorithm.learning_rate=0.1"],
+        r"algorithm\.learning_rate is not a setting; did you mean lr\?",
+    ),
+    "a setting without its block": (["lr=0.1"], r"lr is not a block; did you mean algorithm\.lr\?"),
+    "a word for a schedule": (
+        ["algorithm.lr=fast"],
+        r"algorithm\.lr is 'fast'; it should be a number, or a line such as \{start: 1e-3, end: 0\.0\}",
+    ),
     "a negative rate": (
         ["algorithm.lr=-0.1"],
         r"algorithm\.lr\.start is -0\.1; it should be greater than or equal to 0",
@@ -43,7 +51,7 @@ SETTINGS = {
     "no training": (["training.total_timesteps=0"], r"training\.total_timesteps is 0; it should be greater than 0"),
     "a text for a list": (
         ["network.actor.hidden_dims=64"],
-        r"network\.actor\.hidden_dims is 64; it should be a valid list",
+        r"network\.actor\.hidden_dims is 64; it should be a list of widths, such as \[64",
     ),
     "a layer of no width": (
         ["network.actor.hidden_dims=[8,0]"],
@@ -77,7 +85,10 @@ SETTINGS = {
         r"algorithm='dqn' would replace a whole block; name the setting, such as algorithm\.name=",
     ),
     "an override without a value": (["algorithm.lr"], r"'algorithm\.lr' is not an override; write key\.path=value"),
-    "an unknown device": (["experiment.device=gpu"], r"experiment\.device is 'gpu'; .*auto\|cpu\|mps\|cuda"),
+    "an unknown device": (
+        ["experiment.device=gpu"],
+        r"experiment\.device is 'gpu'; it does not have the right form .*auto, cpu, cuda",
+    ),
     "a slash in the name": (["experiment.name=a/b"], r"experiment\.name is 'a/b'; .*letters, digits, dot, dash"),
     "a version from the future": (["version=99"], r"the config says version: 99, and this rl4sys reads version 1"),
     "a plugin file that is absent": (
@@ -125,7 +136,8 @@ def test_a_mistake_in_the_settings_is_explained(rl4sys: Rl4sys, small_file: Path
 
 
 FILES = {
-    "not YAML": ("experiment: [", r"broken\.yaml is not valid YAML"),
+    "not YAML": ("experiment: [", r"(?s)broken\.yaml is not valid YAML: .*in broken\.yaml, line 1"),
+    "nothing": ("", r"broken\.yaml is empty; write blocks such as"),
     "a list": ("- ppo\n", r"broken\.yaml holds list, not a block of settings"),
     "a key given twice": ("experiment: {seed: 1}\nexperiment: {seed: 2}\n", r"'experiment' is given twice"),
     "a file that extends itself": ("extends: [broken.yaml]\n", r"broken\.yaml extends itself through"),
@@ -141,7 +153,7 @@ FILES = {
     ),
     "several mistakes": (
         "algorithm: {name: ppo, gama: 1}\nenvironment: {name: CartPole-v1, nums: 2}\n",
-        r"algorithm\.gama is not a setting; did you mean gamma\?[^\n]*\nenvironment\.nums is not a setting",
+        r"algorithm\.gama is not a setting; did you mean gamma\?\nKnown in .*\nenvironment\.nums is not a setting",
     ),
     "a chance over 1": (
         "algorithm: {name: dqn, exploration: 1.5}\nenvironment: {name: CartPole-v1}\n",
@@ -237,6 +249,24 @@ def test_resuming_what_is_no_run_lists_the_runs_beside_it(rl4sys: Rl4sys, finish
     assert outcome.exit_code == 2
     assert f"typo is not a run directory: it has no configs/config.yaml. Runs in {finished_run.parent}" in outcome.err
     assert finished_run.name in outcome.err
+
+
+def test_a_folder_of_runs_is_no_run_but_they_are_listed(rl4sys: Rl4sys, finished_run: Path) -> None:
+    outcome = rl4sys("evaluate", finished_run.parent)
+    assert outcome.exit_code == 2
+    assert f"Runs in {finished_run.parent}: {finished_run.name}" in outcome.err
+
+
+def test_a_file_with_another_ending_is_suggested(rl4sys: Rl4sys, small_file: Path) -> None:
+    assert "no config file 'small.yml', and no shipped experiment of that name; did you mean small.yaml?" in (
+        rl4sys("train", "small.yml").err
+    )
+
+
+def test_check_notices_what_only_building_shows(rl4sys: Rl4sys) -> None:
+    outcome = rl4sys("config", "check", "dqn_cartpole", "environment.name=Pendulum-v1")
+    assert outcome.exit_code == 2
+    assert "dqn needs discrete actions" in outcome.err
 
 
 def test_resuming_with_other_settings_names_them(rl4sys: Rl4sys, finished_run: Path) -> None:

@@ -106,6 +106,8 @@ def test_a_policy_is_loaded_from_a_file(tmp_path: Path) -> None:
     action, log_prob = policy.decide(np.zeros(5, np.float32), None, Draws(1))
     assert np.shape(action) == (2,)
     assert np.isfinite(log_prob)
+    assert policy.version == 7
+    assert policy.spec.action.legal(np.array([5.0, -5.0], np.float32)).tolist() == [1.0, -1.0]
     with pytest.raises(SpecError, match=r"cannot read a policy from .*nothing\.safetensors: No such file"):
         load_policy(tmp_path / "nothing.safetensors")
 

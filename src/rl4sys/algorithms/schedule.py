@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, GetJsonSchemaHandler, model_serializer, model_validator
@@ -28,9 +29,13 @@ class Schedule(Config):
     @model_validator(mode="before")
     @classmethod
     def _constant(cls, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
+        if isinstance(value, Mapping | Schedule):
             return value
-        return {"start": value, "end": value}
+        try:
+            number = float("not a number" if isinstance(value, bool) else value)
+        except (TypeError, ValueError):
+            raise ValueError("it should be a number, or a line such as {start: 1e-3, end: 0.0}") from None
+        return {"start": number, "end": number}
 
     @model_serializer(mode="wrap")
     def _plain_number(self, full: Any) -> Any:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from rl4sys import config as files
+from rl4sys.cli.notes import Notes
 from rl4sys.cli.show import show_settings
 
 if TYPE_CHECKING:
@@ -23,20 +24,36 @@ _Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 @app.command()
 def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
-    """Print a config with everything it extends, every default and every change spelt out."""
-    show_settings(Console(), _read(source, changes).to_settings())
+    """Print a config with everything it extends, every default and every change spelt out.
+
+    A part to extend, such as algorithms/ppo, is printed as it is.
+    """
+    settings = files.override(files.load(source), changes or [])
+    whole = {"algorithm", "environment"} <= settings.keys()
+    show_settings(Console(), _read(source, changes).to_settings() if whole else settings)
 
 
 @app.command()
 def check(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
-    """Say whether a config is right; exit code 2 and every mistake if not."""
-    _read(source, changes)
+    """Say whether a config can be trained; exit code 2 and every mistake if not. Builds all parts, runs none."""
+    from rl4sys.trainer import build_actor, build_local_learner
+
+    config = _read(source, changes)
+    actor = build_actor(config)
+    build_local_learner(config, actor, Notes(Console(stderr=True)))
+    actor.close()
     typer.echo(f"{source}: ok")
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[CONFIG]", help="Include the components of this config's plugins.")
+    ] = None,
+) -> None:
     """Print the JSON Schema of config files, for editors that complete and check them."""
+    if source is not None:
+        _read(source, None)
     from rl4sys.experiment.schema import experiment_schema
 
     typer.echo(json.dumps(experiment_schema(), indent=2))

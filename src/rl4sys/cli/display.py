@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -74,9 +75,21 @@ def show_summary(console: Console, run: Run, progress: Progress) -> None:
     table.add_row("run directory", escape(str(run.path)))
     console.print(table)
     if not finished:
-        _line(console, f"go on:        {_command('rl4sys')} train --resume {run.path}")
-    _line(console, f"judge again:  {_command('rl4sys')} evaluate {run.path}")
-    _line(console, f"see curves:   {_command('tensorboard')} --logdir {run.logs}")
+        _line(console, f"resume:    {_command('rl4sys')} train --resume {run.path}")
+    _line(console, f"evaluate:  {_command('rl4sys')} evaluate {run.path}")
+    _line(console, f"curves:    {_command('tensorboard')} --logdir {run.logs}")
+    offline = sorted((run.logs / "wandb").glob("offline-run-*"))
+    if offline:
+        _line(console, f"W&B:       recorded offline; {_command('wandb')} sync {offline[-1]}")
+
+
+def show_overview(console: Console, results: Mapping[int, tuple[Run, Progress]]) -> None:
+    """Several seeds side by side."""
+    table = Table("seed", "evaluation return", "run directory", title="all seeds", title_justify="left")
+    for seed, (run, progress) in results.items():
+        mean = f"{progress.evaluation.mean_return:.1f}" if progress.evaluation else "none"
+        table.add_row(str(seed), mean, escape(str(run.path)))
+    console.print(table)
 
 
 def _line(console: Console, text: str) -> None:

@@ -26,10 +26,13 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Start the episodes from other seeds than training did.")
     ] = None,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Act as in training, with chance, instead of greedily.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Judge a trained policy: whole episodes, acting by its best guess.
+    """Judge a trained policy by whole episodes, acting greedily.
 
     - `rl4sys evaluate experiments/ppo_cartpole_… --checkpoint best` judges the best policy of a run.
 
@@ -40,7 +43,9 @@ def evaluate(
     from rl4sys.trainer import trained_policy
 
     opened = Run.open(run)
-    policy = trained_policy(opened, checkpoint, Notes(Console(stderr=True))).greedy()
+    checkpoint = opened.checkpoints.resolve(checkpoint)
+    policy = trained_policy(opened, checkpoint, Notes(Console(stderr=True)))
+    policy = policy if stochastic else policy.greedy()
     chosen = opened.config.experiment.seed if seed is None else seed
     result = run_episodes(opened.config.environment, policy, episodes, chosen)
     if as_json:

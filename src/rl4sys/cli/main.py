@@ -33,8 +33,7 @@ def _run() -> None:
 def _fail(error: RL4SysError) -> None:
     if "--debug" in sys.argv:
         raise error
-    kind = type(error).__name__.removesuffix("Error")
-    print(f"rl4sys: {kind.lower()} error: {error}", file=sys.stderr)
+    print(f"rl4sys: {error}", file=sys.stderr)
     sys.exit(_EXIT_ERROR)
 
 

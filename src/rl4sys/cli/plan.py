@@ -29,8 +29,10 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     for what, value in _describe_spec(actor.spec):
         table.add_row(what, value)
     table.add_row("policy", _describe_policy(learner))
-    table.add_row("first update", f"after {learner.wants():,} steps")
-    table.add_row("training", f"{first.training.total_timesteps:,} steps in {first.environment.num_envs} environments")
+    environments = first.environment.num_envs
+    steps_each = -(-learner.wants() // environments)
+    table.add_row("first update", f"after {steps_each * environments:,} steps")
+    table.add_row("training", f"{first.training.total_timesteps:,} steps, environments: {environments}")
     table.add_row(
         "runs", ", ".join(escape(f"{root}/{c.experiment.name}_… (seed {c.experiment.seed})") for c in configs)
     )
@@ -43,7 +45,7 @@ def _describe_policy(learner: Learner) -> str:
         weights = learner.snapshot().weights.values()
     except ExportError as problem:
         return f"acts through torch alone: {problem}"
-    return f"{sum(math.prod(array.shape) for array in weights):,} numbers, what clients are sent"
+    return f"{sum(math.prod(array.shape) for array in weights):,} parameters, as clients get them"
 
 
 def _describe_spec(spec: Spec) -> list[tuple[str, str]]:

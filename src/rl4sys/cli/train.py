@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from rl4sys import config as files
+from rl4sys.cli.notes import Notes
 from rl4sys.config import Settings
 from rl4sys.errors import ConfigError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rl4sys.cli.display import Display
     from rl4sys.experiment.config import ExperimentConfig
     from rl4sys.experiment.run import Run
-    from rl4sys.trainer import Trainer
+    from rl4sys.trainer import Progress, Trainer
 
 _INTERRUPTED = 130
 
@@ -39,7 +40,10 @@ def train(
     seed: Annotated[str | None, typer.Option(help="One seed, or several with commas between for a run each.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, exactly.")] = None,
     total_timesteps: Annotated[
-        int | None, typer.Option("--total-timesteps", "--total_timesteps", help="Replaces training.total_timesteps.")
+        str | None,
+        typer.Option(
+            "--total-timesteps", "--total_timesteps", metavar="STEPS", help="Replaces training.total_timesteps."
+        ),
     ] = None,
     root: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("experiments"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
@@ -87,14 +91,19 @@ def _source(config: str | None, assignments: list[str]) -> str | None:
 
 
 def _train_each(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
+    from rl4sys.cli.display import show_overview
     from rl4sys.experiment.run import Run
 
+    results: dict[int, tuple[Run, Progress]] = {}
     for number, config in enumerate(configs, 1):
+        seed = config.experiment.seed
         if len(configs) > 1:
-            console.print(f"[bold]run {number} of {len(configs)}[/], seed {config.experiment.seed}")
+            console.print(f"[bold]run {number} of {len(configs)}[/], seed {seed}")
         run = Run.create(root, config, datetime.now())
         with run.locked():
-            _train(console, run)
+            results[seed] = run, _train(console, run)
+    if len(configs) > 1 and configs[0].logging.terminal:
+        show_overview(console, results)
 
 
 def _read(source: str, assignments: list[str]) -> ExperimentConfig:
@@ -129,8 +138,16 @@ def _resume(console: Console, path: Path, source: str | None, assignments: list[
 
             show_plan(console, [wanted], path.parent)
             return
+        _announce_length(console, run.config.training.total_timesteps, wanted)
         run.reconfigure(wanted)
+        run.note_resume(datetime.now())
         _train(console, run, resume=True)
+
+
+def _announce_length(console: Console, before: int, wanted: ExperimentConfig) -> None:
+    after = wanted.training.total_timesteps
+    if after != before:
+        Notes(console).note(f"training.total_timesteps was {before:,} and is {after:,}; schedules now end there")
 
 
 def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
@@ -155,12 +172,15 @@ def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
     return found
 
 
-def _train(console: Console, run: Run, *, resume: bool = False) -> None:
+def _train(console: Console, run: Run, *, resume: bool = False) -> Progress:
     from rl4sys.cli.display import Display, show_run, show_summary
 
     enabled = run.config.logging.terminal
     display = Display(console, run.config.training.total_timesteps, enabled=enabled)
     trainer = _make_trainer(run, display, resume=resume)
+    if trainer.progress().finished:
+        display.note(f"{run.path} has its {trainer.progress().steps:,} steps; a larger --total-timesteps trains on")
+        return trainer.progress()
     if enabled:
         show_run(console, run)
     with display, _stopping_on_signals(trainer):
@@ -169,6 +189,7 @@ def _train(console: Console, run: Run, *, resume: bool = False) -> None:
         show_summary(console, run, progress)
     if not progress.finished:
         raise typer.Exit(_INTERRUPTED)
+    return progress
 
 
 def _make_trainer(run: Run, display: Display, *, resume: bool) -> Trainer:

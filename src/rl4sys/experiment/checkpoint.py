@@ -81,6 +81,10 @@ class CheckpointStore:
         except RL4SysError as problem:
             raise CheckpointError(f"checkpoint {name} holds a damaged policy: {problem}") from problem
 
+    def resolve(self, name: str) -> str:
+        """The checkpoint that ``latest`` or ``best`` stands for; any other name as it is."""
+        return self._folder(name).resolve().name
+
     def names(self) -> list[str]:
         """All checkpoints by name, oldest first, with ``latest`` and ``best`` where they exist."""
         return [*reversed(self._newest_first()), *(n for n in (LATEST, BEST) if (self._directory / n).exists())]

@@ -38,7 +38,7 @@ class TrainingSettings(Config):
     total_timesteps: int = Field(default=100_000, gt=0)
     """Environment steps over all environments; the round in which it is reached is completed."""
     eval_frequency: int = Field(default=10_000, gt=0)
-    """Steps between evaluations of the policy, acting by its best guess."""
+    """Steps between evaluations of the policy, acting greedily."""
     num_eval_episodes: int = Field(default=10, gt=0)
     """Episodes of an evaluation, started from the same seeds every time."""
     checkpoint_frequency: int = Field(default=50_000, gt=0)
@@ -66,7 +66,7 @@ class LoggingSettings(Config):
     tensorboard: bool = True
     """Write TensorBoard event files to logs/."""
     frequency: int = Field(default=1000, gt=0)
-    """Steps between rows of metrics; each holds means since the row before."""
+    """Steps between rows of metrics: means of the updates since the row before, and of the last 100 episodes."""
     wandb: WandbSettings = WandbSettings()
     """Weights & Biases."""
 
@@ -121,11 +121,18 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
         blocks[block] = _attempt(partial(parse, model, at=block), _block(settings, block), mistakes)
     for key in settings:
         if key not in ExperimentConfig.model_fields:
-            known = list(ExperimentConfig.model_fields)
-            mistakes.append(f"{key} is not a block{did_you_mean(str(key), known)} Known: {', '.join(known)}.")
+            mistakes.append(_explain_unknown_block(str(key), algorithm))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return parse(ExperimentConfig, blocks)
+
+
+def _explain_unknown_block(key: str, algorithm: AlgorithmConfig | None) -> str:
+    models = {**_PLAIN_BLOCKS, **({"algorithm": type(algorithm)} if algorithm else {})}
+    inside = [f"{block}.{key}" for block, model in models.items() if key in model.model_fields]
+    known = list(ExperimentConfig.model_fields)
+    meant = f"; did you mean {inside[0]}?" if inside else did_you_mean(key, known)
+    return f"{key} is not a block{meant} Known: {', '.join(known)}."
 
 
 _PLAIN_BLOCKS: dict[str, type[Config]] = {

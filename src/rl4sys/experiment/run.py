@@ -51,7 +51,7 @@ class Run:
             for folder in _FOLDERS:
                 (run.path / folder).mkdir()
             run._write_config()
-            record = {"seed": config.experiment.seed, "created": now.isoformat(timespec="seconds"), **provenance()}
+            record = {"seed": config.experiment.seed, **_life(now)}
             write_synced(run.path / _PROVENANCE, json.dumps(record, indent=1).encode())
         except OSError as problem:
             raise RunError(
@@ -70,6 +70,13 @@ class Run:
         """Go on under changed settings, which are stored."""
         self.config = config
         self._write_config()
+
+    def note_resume(self, now: datetime) -> None:
+        """Add to the provenance with what, and when, the run was taken up again."""
+        path = self.path / _PROVENANCE
+        record = json.loads(path.read_bytes()) if path.is_file() else {}
+        record["resumed"] = [*record.get("resumed", []), _life(now)]
+        replace_file(path, json.dumps(record, indent=1).encode())
 
     def discard(self) -> None:
         """Remove a directory in which nothing was ever trained."""
@@ -106,6 +113,10 @@ class Run:
         replace_file(self.path / _CONFIG, config.to_yaml(self.config.to_settings()).encode())
 
 
+def _life(now: datetime) -> dict[str, Any]:
+    return {"started": now.isoformat(timespec="seconds"), **provenance()}
+
+
 def _new_directory(root: Path, name: str) -> Path:
     """``name``, or ``name-2``, … where that exists already."""
     root.mkdir(parents=True, exist_ok=True)
@@ -121,5 +132,8 @@ def _new_directory(root: Path, name: str) -> Path:
 
 
 def _nearby(path: Path) -> str:
-    runs = sorted(p.parent.parent.name for p in path.parent.glob(f"*/{_CONFIG}"))
-    return f". Runs in {path.parent}: {', '.join(runs[-5:])}" if runs else ""
+    for folder in (path, path.parent):
+        runs = sorted(p.parent.parent.name for p in folder.glob(f"*/{_CONFIG}"))
+        if runs:
+            return f". Runs in {folder}: {', '.join(runs[-5:])}"
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -35,6 +35,13 @@ class MLPConfig(NetworkConfig):
     """Applied after every hidden layer."""
     initialization: Literal["orthogonal", "uniform"] = "orthogonal"
     """First weights: orthogonal with zero biases, or torch's own (uniform by fan-in)."""
+
+    @field_validator("hidden_dims", mode="before")
+    @classmethod
+    def _check_list(cls, widths: Any) -> Any:
+        if not isinstance(widths, list):
+            raise ValueError("it should be a list of widths, such as [64, 64]")  # noqa: TRY004 - pydantic's protocol
+        return widths
 
     @field_validator("hidden_dims")
     @classmethod

@@ -21,13 +21,19 @@ class SnapshotPolicy:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.spec, self.version = snapshot.spec, snapshot.version
         self._names = tuple(name for name in snapshot.spec.observation if name != MASK)
         self._masked = snapshot.spec.masked
         form = NativeProgram if NATIVE else NumpyProgram
         self._program = form(snapshot.program, snapshot.weights, input_size(snapshot.spec))
         self._action_shape = snapshot.spec.action.shape
         self.decide = self._program.decide
-        """One row at once, ``decide(row, mask, draws) -> (action, log_prob)``: what a client calls per step."""
+        """One row at once, ``decide(row, mask, draws) -> (action, log_prob)``: what a client calls per step.
+
+        The row is float32, all observations but the mask side by side in the order of their names; the action is
+        as drawn, and ``spec.action.legal(action)`` what the system may be given. A NaN that reaches the policy
+        comes out as the log-probability.
+        """
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         mask = observation[MASK] if self._masked else None
