@@ -9,13 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl4sys.algorithms.base import Recipe
 from rl4sys.algorithms.ppo import (
+    PPO,
+    PPOConfig,
     categorical_terms,
     clipped_policy_loss,
     gaussian_terms,
     kl_estimate,
     value_loss,
 )
+from rl4sys.buffers.base import transitions
+from rl4sys.buffers.rollout import RolloutConfig
+from rl4sys.networks.state import optimizer_state
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
 
 
 def t(*values: float) -> Tensor:
@@ -78,3 +86,45 @@ def test_gaussian_terms_are_those_of_torch() -> None:
     log_prob, entropy = gaussian_terms(mean, log_std, action)
     torch.testing.assert_close(log_prob, normal.log_prob(action).sum(-1))
     torch.testing.assert_close(entropy, normal.entropy().sum(-1))
+
+
+SPEC = Spec({"state": Box((2,))}, Discrete(2))
+
+
+def make_ppo(**options: object) -> PPO:
+    config = PPOConfig.model_validate({"name": "ppo", "gamma": 0.5, "gae_lambda": 1.0, "minibatch_size": 8, **options})
+    buffer = RolloutConfig(type="trajectory", size=6)
+    return PPO(Recipe(SPEC, config, {}, buffer, np.random.SeedSequence(1), total_timesteps=100))
+
+
+def rollout(end: str) -> dict[str, np.ndarray]:
+    """Three steps that pay 1 each and end in ``end``."""
+    states = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    columns = {"obs.state": states, "action": np.array([0, 1, 1]), "reward": np.ones(3, np.float32)}
+    columns["log_prob"] = np.full(3, math.log(0.5), np.float32)
+    return transitions(Trajectory(0, columns, terminated=end == "terminated", truncated=end == "truncated"))
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated", "cut"])
+def test_only_a_terminated_episode_has_nothing_after_it(end: str) -> None:
+    ppo, batch = make_ppo(), rollout(end)
+    with torch.no_grad():
+        led_to = float(ppo._value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
+    prepared = ppo._with_advantages(batch)
+    after = 0.0 if end == "terminated" else led_to
+    assert led_to != 0, "a value of nothing would make the cases equal"
+    assert prepared["return"].tolist() == pytest.approx([1.75 + after / 8, 1.5 + after / 4, 1 + after / 2], abs=1e-6)
+
+
+def test_an_update_ends_early_once_the_policy_moved_far_enough() -> None:
+    free, held = make_ppo(lr=0.1, epochs=50), make_ppo(lr=0.1, epochs=50, target_kl=1e-4)
+    for ppo in (free, held):
+        ppo.update(rollout("terminated"), steps=0)
+    steps = [float(next(iter(optimizer_state(ppo._optimizer).values()))["step"]) for ppo in (free, held)]
+    assert steps[0] == 50
+    assert 1 <= steps[1] < 50
+
+
+def test_schedules_reach_the_optimiser() -> None:
+    ppo = make_ppo(lr={"start": 0.1, "end": 0.0}, epochs=1)
+    assert [ppo.update(rollout("terminated"), steps=s).metrics["policy/lr"] for s in (0, 50, 100)] == [0.1, 0.05, 0.0]
