@@ -3,7 +3,7 @@
     python benchmarks/learning.py --root experiments/results
 
 Each row is a shipped experiment, trained with seeds 1, 2 and 3; a run that is already under --root is used as
-it is. The trained policy is judged by its best guess over 100 episodes, and the median of the seeds counts.
+it is. The trained policy is judged acting greedily over 100 episodes, and the median of the seeds counts.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def page(results: dict[Row, list[Result]]) -> str:
     return f"""# What the algorithms learn
 
 Written by `python benchmarks/learning.py`, which trains what is missing and can be repeated by anyone. The trained
-policy acts by its best guess over 100 episodes; the median of three seeds counts. Returns repeat exactly on the
+policy acts greedily over 100 episodes; the median of three seeds counts. Returns repeat exactly on the
 same machine with the same versions. Speed depends on the machine and on what else it was doing.
 
 {table(results)}
