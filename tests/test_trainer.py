@@ -226,8 +226,9 @@ def test_a_stop_that_comes_between_rounds_loses_nothing(make_trainer: MakeTraine
     assert json.loads((trainer._run.path / "status.json").read_text())["status"] == "stopped"
 
 
+@pytest.mark.parametrize("which", ["first", "last"])
 def test_a_stop_in_the_middle_of_an_evaluation_is_made_up_for(
-    make_trainer: MakeTrainer, algorithm: str, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, algorithm: str, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So many that they do not all end in the first round of acting.
     episodes = "training.num_eval_episodes=40"
@@ -235,20 +236,17 @@ def test_a_stop_in_the_middle_of_an_evaluation_is_made_up_for(
     straight.train()
     stopped = make_trainer(algorithm, episodes)
     collect = Actor.collect
-    evaluated = 0
 
     def collect_and_stop(self: Actor, policy: Any, version: int, steps: int) -> Any:
-        nonlocal evaluated
-        if self is not stopped._actor:
-            evaluated += 1
+        if self is not stopped._actor and (which == "first" or stopped._trained):
             stopped.stop()
         return collect(self, policy, version, steps)
 
     monkeypatch.setattr(Actor, "collect", collect_and_stop)
     stopped.train()
     monkeypatch.undo()
-    assert evaluated == 1
-    assert stopped.progress().evaluation is None
+    assert stopped.progress().evaluated_at != stopped.progress().steps
+    assert json.loads((stopped._run.path / "status.json").read_text())["status"] == "stopped"
     resumed = make_trainer(algorithm, run=Run.open(stopped._run.path))
     resumed.resume()
     resumed.train()

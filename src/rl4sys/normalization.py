@@ -46,7 +46,8 @@ class Moments:
         return np.asarray(1 / np.sqrt(self._squares / self.count + _EPSILON))
 
     def state(self) -> State:
-        return {"count": self.count, "mean": self.mean.copy(), "squares": self._squares.copy()}
+        # np.array, not copy: arithmetic on an array of no dimensions gives a number, which has no place among arrays.
+        return {"count": self.count, "mean": np.array(self.mean), "squares": np.array(self._squares)}
 
     def restore(self, state: State) -> None:
         self.count = int(state["count"])

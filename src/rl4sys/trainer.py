@@ -40,10 +40,8 @@ class Progress:
     recent_return: float | None
     evaluation: Evaluation | None
     evaluated_at: int | None
-
-    @property
-    def finished(self) -> bool:
-        return self.steps >= self.total_timesteps
+    finished: bool
+    """All steps were taken, and all they made due was done."""
 
 
 class Observer(Protocol):
@@ -119,6 +117,7 @@ class Trainer:
             recent_return=float(np.mean([e.total_reward for e in self._recent])) if self._recent else None,
             evaluation=self._evaluation,
             evaluated_at=self._evaluated_at,
+            finished=self._trained and self._unsettled_since is None,
         )
 
     def state(self) -> State:
@@ -149,7 +148,7 @@ class Trainer:
         if self._saved_at is None:
             self._save()
         self._settle()
-        while self._steps < self._config.training.total_timesteps and not self._stopping:
+        while not self._trained and not self._stopping:
             self._unsettled_since = self._steps
             self._round()
             self._settle()
@@ -186,7 +185,11 @@ class Trainer:
         """Whether the last round crossed a multiple of ``frequency``, or the end of training."""
         assert self._unsettled_since is not None  # asked only while a round is being settled
         crossed = self._unsettled_since // frequency != self._steps // frequency
-        return crossed or self._steps >= self._config.training.total_timesteps
+        return crossed or self._trained
+
+    @property
+    def _trained(self) -> bool:
+        return self._steps >= self._config.training.total_timesteps
 
     def _current_policy(self) -> Policy:
         if self._policy is None or self._policy[0] != self._learner.version:

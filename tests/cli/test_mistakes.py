@@ -276,6 +276,12 @@ def test_resuming_with_other_settings_names_them(rl4sys: Rl4sys, finished_run: P
     assert "only training.total_timesteps may change" in outcome.err
 
 
+def test_resuming_with_a_seed_is_refused(rl4sys: Rl4sys, finished_run: Path) -> None:
+    outcome = rl4sys("train", "--resume", finished_run, "--seed", "1,2")
+    assert outcome.exit_code == 2
+    assert "--seed 1,2 does not go with --resume, which goes on with the seed the run has" in outcome.err
+
+
 def test_resuming_from_a_checkpoint_of_another_network_says_so(rl4sys: Rl4sys, finished_run: Path) -> None:
     stored = finished_run / "configs" / "config.yaml"
     stored.write_text(stored.read_text().replace("hidden_dims: [8]", "hidden_dims: [9]"))

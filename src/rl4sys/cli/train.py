@@ -69,7 +69,9 @@ def train(
     if total_timesteps is not None:
         assignments.append(f"training.total_timesteps={total_timesteps}")
     if resume is not None:
-        _resume(console, resume, _source(config, assignments), assignments + _seed_changes(seed)[0], dry_run=dry_run)
+        if seed is not None:
+            raise ConfigError(f"--seed {seed} does not go with --resume, which goes on with the seed the run has")
+        _resume(console, resume, _source(config, assignments), assignments, dry_run=dry_run)
         return
     source = _source(config, assignments)
     if source is None:
