@@ -32,10 +32,10 @@ SEEDS = (1, 2, 3)
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
 CHOICE = """\
-The PPO rows use published settings, their length cut to whole rollouts. The DQN settings are our own: the published ones
-were not steady here (three seeds: 500, 105, 456), and these were chosen among six variants by looking at seeds 1 to 4, so
-the row above is a little flattering. Five seeds that took no part in the choice, 11 to 15, gave 500, 500, 500, 500 and 175:
-most runs hold the pole for good, and now and then one does not.
+The PPO rows use published settings, their length cut to whole rollouts. The DQN settings are our own: the published
+ones were not steady here (three seeds: 500, 105, 456), and these were chosen among six variants by looking at seeds 1
+to 4, so the row above is a little flattering. Five seeds that took no part in the choice, 11 to 15, gave 500, 500,
+500, 500 and 175: most runs hold the pole for good, and now and then one does not.
 """
 
 
