@@ -18,3 +18,8 @@ def available_device(wanted: str) -> str:
 def use_threads(count: int) -> None:
     """How many threads torch computes with, in the whole process: for hosts, never for algorithms."""
     torch.set_num_threads(count)
+
+
+def find_nan_operations() -> None:
+    """Have torch name the operation behind a NaN gradient, in the whole process and at a price: for debugging."""
+    torch.autograd.set_detect_anomaly(True)

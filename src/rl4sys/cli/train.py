@@ -64,7 +64,9 @@ def train(
     """
     console = Console()
     if debug:
-        _find_nan_operations()
+        from rl4sys.algorithms.device import find_nan_operations
+
+        find_nan_operations()
     assignments = [*(arguments or [])]
     if total_timesteps is not None:
         assignments.append(f"training.total_timesteps={total_timesteps}")
@@ -224,9 +226,3 @@ def _stopping_on_signals(trainer: Trainer) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _find_nan_operations() -> None:
-    import torch
-
-    torch.autograd.set_detect_anomaly(True)
