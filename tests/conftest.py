@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from rl4sys.algorithms.device import use_threads
 from rl4sys.config import Settings, override
 from rl4sys.experiment.config import ExperimentConfig, parse_experiment
 from rl4sys.experiment.run import Run
 from rl4sys.trainer import Progress, Trainer
+
+# Several test processes with two threads of torch each wait for one another most of the time.
+use_threads(1)
 
 SMALL: dict[str, Settings] = {
     "ppo": {

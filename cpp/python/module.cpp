@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,12 +20,14 @@
 #include <vector>
 
 #include "rl4sys/program.hpp"
+#include "rl4sys/recorder.hpp"
 #include "rl4sys/returns.hpp"
 
 namespace nb = nanobind;
 using rl4sys::Choice;
 using rl4sys::Draws;
 using rl4sys::Program;
+using rl4sys::Recorder;
 using rl4sys::Scratch;
 
 namespace {
@@ -39,13 +42,18 @@ public:
 
     /// Whether `array` is in C order, with `dimensions` axes, of the type that struct.pack calls `format`.
     bool open(nb::handle array, int dimensions, char format) {
+        return open(array, format) && buffer_.ndim == dimensions;
+    }
+
+    /// Whether `array` is in C order, of any shape.
+    bool open(nb::handle array, char format) {
         close();
         open_ = PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
         if (!open_) {
             PyErr_Clear();
             return false;
         }
-        return buffer_.ndim == dimensions && buffer_.format[0] == format && buffer_.format[1] == '\0';
+        return buffer_.format[0] == format && buffer_.format[1] == '\0';
     }
 
     std::size_t extent(int axis) const { return static_cast<std::size_t>(buffer_.shape[axis]); }
@@ -70,7 +78,9 @@ struct Python {
     nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
     nb::object float64 = nb::module_::import_("numpy").attr("dtype")("float64");
     nb::object int64 = nb::module_::import_("numpy").attr("dtype")("int64");
+    nb::object boolean = nb::module_::import_("numpy").attr("dtype")("bool");
     nb::object specError = nb::module_::import_("rl4sys.errors").attr("SpecError");
+    nb::object numericalError = nb::module_::import_("rl4sys.errors").attr("NumericalError");
 };
 
 const Python& python() {
@@ -111,6 +121,12 @@ class Input {
 public:
     void openRow(nb::handle given, std::size_t size) {
         if (!view_.open(given, 1, 'f') || view_.extent(0) != size) convert("as_row", given, nb::int_(size), 1, 'f');
+    }
+
+    void openFlatRow(nb::handle given, std::size_t size) {
+        if (!view_.open(given, 'f') || values<float>().size() != size) {
+            convert("as_flat_row", given, nb::int_(size), 1, 'f');
+        }
     }
 
     void openRows(nb::handle given, std::size_t size) {
@@ -158,8 +174,7 @@ std::uint64_t toUint64(nb::handle value, const char* name) {
     const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
     if (number == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
         PyErr_Clear();
-        throw std::invalid_argument(std::string("the ") + name + " of draws lies in 0..2**64-1, got " +
-                                    nb::str(index).c_str());
+        throw std::invalid_argument(std::string("the ") + name + " lies in 0..2**64-1, got " + nb::str(index).c_str());
     }
     return number;
 }
@@ -172,7 +187,7 @@ nb::dict drawsState(const Draws& draws) {
 }
 
 void restoreDraws(Draws& draws, nb::handle state) {
-    draws = Draws{toUint64(state["key"], "key"), toUint64(state["counter"], "counter")};
+    draws = Draws{toUint64(state["key"], "key of draws"), toUint64(state["counter"], "counter of draws")};
 }
 
 nb::object uniforms(Draws& draws, long long count) {
@@ -294,6 +309,97 @@ nb::tuple act(const Program& program, nb::handle givenRows, nb::handle mask, Dra
     return program.discrete() ? actDiscrete(program, rows, mask, draws) : actBox(program, rows, mask, draws);
 }
 
+void makeRecorder(Recorder* self, nb::handle inputSize, nb::handle choices, nb::handle actionSize, bool masked) {
+    new (self) Recorder(toUint64(inputSize, "input size"), toUint64(choices, "number of choices"),
+                        toUint64(actionSize, "action size"), masked);
+}
+
+/// None stands for no mask; what a recorder without masks is given is refused whatever it is.
+std::span<const bool> openMask(Input& mask, nb::handle given, const Recorder& recorder) {
+    if (given.is_none()) return {};
+    recorder.expectMasked();
+    mask.openMask(given, recorder.choices());
+    return mask.values<bool>();
+}
+
+nb::object decideAndRecord(Recorder& recorder, const Program& program, nb::handle givenRow, nb::handle givenMask,
+                           Draws& draws) {
+    Input row;
+    Input mask;
+    row.openFlatRow(givenRow, recorder.inputSize());
+    const std::span<const bool> legal = openMask(mask, givenMask, recorder);
+    if (recorder.choices() > 0) {
+        const std::optional<Choice> choice = recorder.decide(program, row.values<float>(), legal, draws, scratch());
+        if (!choice) return nb::none();
+        return nb::make_tuple(choice->action, choice->logProb);
+    }
+    NewArray<float> action = newFloats(recorder.actionSize());
+    const std::optional<float> logProb =
+        recorder.decide(program, row.values<float>(), draws, scratch(), action.values());
+    if (!logProb) return nb::none();
+    return nb::make_tuple(action.release(), *logProb);
+}
+
+/// Room for the fragment that a recorder has at present.
+class FragmentArrays {
+public:
+    explicit FragmentArrays(const Recorder& recorder)
+        : masked_(recorder.masked()), discrete_(recorder.choices() > 0),
+          row_(newFloats(recorder.steps() + 1, recorder.inputSize())),
+          mask_(python().boolean, nb::make_tuple(masked_ ? recorder.steps() + 1 : 0, recorder.choices())),
+          choice_(python().int64, nb::int_(discrete_ ? recorder.steps() : 0)),
+          move_(newFloats(discrete_ ? 0 : recorder.steps(), recorder.actionSize())),
+          reward_(newFloats(recorder.steps())), logProb_(newFloats(recorder.steps())) {}
+
+    void fill(const rl4sys::Fragment& fragment) {
+        copy(fragment.row, row_);
+        copy(fragment.mask, mask_);
+        copy(fragment.choice, choice_);
+        copy(fragment.move, move_);
+        copy(fragment.reward, reward_);
+        copy(fragment.logProb, logProb_);
+    }
+
+    nb::dict release() {
+        nb::dict columns;
+        columns["row"] = row_.release();
+        if (masked_) columns["mask"] = mask_.release();
+        columns["action"] = discrete_ ? choice_.release() : move_.release();
+        columns["reward"] = reward_.release();
+        columns["log_prob"] = logProb_.release();
+        return columns;
+    }
+
+private:
+    template <typename T>
+    static void copy(std::span<const T> values, NewArray<T>& array) {
+        // Making an array can set off the garbage collector, and so a finaliser that uses the same recorder.
+        if (values.size() != array.values().size()) throw std::logic_error("a recorder was used while it was read");
+        std::ranges::copy(values, array.values().begin());
+    }
+
+    bool masked_;
+    bool discrete_;
+    NewArray<float> row_;
+    NewArray<bool> mask_;
+    NewArray<std::int64_t> choice_;
+    NewArray<float> move_;
+    NewArray<float> reward_;
+    NewArray<float> logProb_;
+};
+
+nb::dict take(Recorder& recorder, nb::handle givenRow, nb::handle givenMask) {
+    Input row;
+    Input mask;
+    if (!givenRow.is_none()) row.openFlatRow(givenRow, recorder.inputSize());
+    const std::span<const float> last = givenRow.is_none() ? std::span<const float>{} : row.values<float>();
+    const std::span<const bool> legal = openMask(mask, givenMask, recorder);
+    // Made beforehand, so that nothing is lost should there be no memory for them.
+    FragmentArrays arrays(recorder);
+    arrays.fill(recorder.close(last, legal));
+    return arrays.release();
+}
+
 using Column = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -303,22 +409,26 @@ auto toSpan(const Array& array) {
 }
 
 nb::object gae(const Column& reward, const Column& value, const Column& bootstrap, const Flags& last, double gamma,
-               double lambda) {
+               double lambda, const Column& givenWeight) {
     const std::size_t steps = reward.size();
-    if (value.size() != steps || bootstrap.size() != steps || last.size() != steps) {
-        throw std::invalid_argument("reward, value, bootstrap and last differ in length");
+    const std::span<const float> weight = givenWeight.is_valid() ? toSpan(givenWeight) : std::span<const float>();
+    const bool weightFits = !givenWeight.is_valid() || weight.size() == steps;
+    if (value.size() != steps || bootstrap.size() != steps || last.size() != steps || !weightFits) {
+        throw std::invalid_argument("reward, value, bootstrap, last and weight differ in length");
     }
     NewArray<float> advantage = newFloats(steps);
-    rl4sys::generalizedAdvantages(toSpan(reward), toSpan(value), toSpan(bootstrap), toSpan(last), gamma, lambda,
-                                  advantage.values());
+    rl4sys::generalizedAdvantages(toSpan(reward), toSpan(value), toSpan(bootstrap), toSpan(last), weight, gamma,
+                                  lambda, advantage.values());
     return advantage.release();
 }
 
-void translate(const std::exception_ptr& problem, void* specError) {
+void translate(const std::exception_ptr& problem, void*) {
     try {
         std::rethrow_exception(problem);
     } catch (const std::invalid_argument& invalid) {
-        PyErr_SetString(static_cast<PyObject*>(specError), invalid.what());
+        PyErr_SetString(python().specError.ptr(), invalid.what());
+    } catch (const std::domain_error& notFinite) {
+        PyErr_SetString(python().numericalError.ptr(), notFinite.what());
     }
 }
 
@@ -327,13 +437,13 @@ void translate(const std::exception_ptr& problem, void* specError) {
 NB_MODULE(_core, module) {
     // A process may well end while a traceback still holds a policy; that is no leak worth a report to its user.
     nb::set_leak_warnings(false);
-    nb::register_exception_translator(&translate, python().specError.ptr());
+    nb::register_exception_translator(&translate);
 
     nb::class_<Draws>(module, "Draws")
         .def(
             "__init__",
             [](Draws* self, nb::handle key, nb::handle counter) {
-                new (self) Draws{toUint64(key, "key"), toUint64(counter, "counter")};
+                new (self) Draws{toUint64(key, "key of draws"), toUint64(counter, "counter of draws")};
             },
             nb::arg("key"), nb::arg("counter") = 0)
         .def_ro("key", &Draws::key)
@@ -350,6 +460,27 @@ NB_MODULE(_core, module) {
         .def("act", &act, nb::arg("rows").none(), nb::arg("mask").none(), nb::arg("draws"))
         .def("decide", &decide, nb::arg("row").none(), nb::arg("mask").none(), nb::arg("draws"));
 
+    nb::class_<Recorder>(module, "Recorder")
+        .def("__init__", &makeRecorder, nb::arg("input_size"), nb::arg("choices"), nb::arg("action_size"),
+             nb::arg("masked"))
+        .def_prop_rw(
+            "limit", [](const Recorder& self) { return self.limit; },
+            [](Recorder& self, nb::handle limit) { self.limit = toUint64(limit, "limit"); })
+        .def_prop_ro("steps", &Recorder::steps)
+        .def_prop_ro("offset", &Recorder::offset)
+        .def_prop_ro("unrewarded", &Recorder::unrewarded)
+        .def("decide", &decideAndRecord, nb::arg("program"), nb::arg("observation").none(), nb::arg("mask").none(),
+             nb::arg("draws"))
+        .def("commit", &Recorder::commit)
+        .def(
+            "reward",
+            [](Recorder& self, nb::handle step, double value) { return self.reward(toUint64(step, "step"), value); },
+            nb::arg("step"), nb::arg("value"))
+        .def("take", &take, nb::arg("row").none(), nb::arg("mask").none())
+        .def(
+            "drop", [](Recorder& self, nb::handle steps) { self.drop(toUint64(steps, "number of steps")); },
+            nb::arg("steps"));
+
     module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),
-               nb::arg("gamma"), nb::arg("gae_lambda"));
+               nb::arg("gamma"), nb::arg("gae_lambda"), nb::arg("weight").none() = nb::none());
 }

@@ -1,5 +1,6 @@
 from collections.abc import Mapping, Sequence
 
+from rl4sys.client.recorder import NumpyRecorder
 from rl4sys.policy.draws import PythonDraws
 from rl4sys.spec import Array
 
@@ -14,4 +15,15 @@ class Program:
     def act(self, rows: Array, mask: Array | None, draws: PythonDraws) -> tuple[Array, Array]: ...
     def decide(self, row: Array, mask: Array | None, draws: PythonDraws) -> tuple[int | Array, float]: ...
 
-def gae(reward: Array, value: Array, bootstrap: Array, last: Array, gamma: float, gae_lambda: float) -> Array: ...
+class Recorder(NumpyRecorder):
+    """Not a subclass at run time; the same interface."""
+
+def gae(
+    reward: Array,
+    value: Array,
+    bootstrap: Array,
+    last: Array,
+    gamma: float,
+    gae_lambda: float,
+    weight: Array | None = None,
+) -> Array: ...

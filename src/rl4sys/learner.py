@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Recipe
 from rl4sys.buffers.base import Batch, BufferConfig
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.errors import ConfigError, ExportError, NumericalError
-from rl4sys.networks.base import NetworkConfig
+from rl4sys.networks.base import Blueprint, NetworkConfig, action_outputs, count_parameters
 from rl4sys.normalization import NormalizedPolicy, ObservationNormalizer, RewardNormalizer
 from rl4sys.policy.base import Policy
 from rl4sys.policy.portable import SnapshotPolicy
@@ -133,6 +135,23 @@ def build_learner(spec: Spec, config: LearnerConfig, seed: int) -> Learner:
     return Learner(spec, config, np.random.SeedSequence(seed))
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a Learner would take up."""
+
+    parameters: int
+    """Weights of its networks, each role once; optimisers and target networks keep as much again."""
+    buffer_bytes: int
+    """The experience it would hold when its buffer is full."""
+
+
+def learner_cost(spec: Spec, config: LearnerConfig) -> Cost:
+    """What `build_learner` would take up, told at once, so that a host can refuse what it has no room for."""
+    recipe = _recipe(spec, config, np.random.SeedSequence(0))
+    counts = [count_parameters(recipe.network(role), needed) for role, needed in _blueprints(recipe).items()]
+    return Cost(sum(counts), config.buffer.size * _row_bytes(spec))
+
+
 def parse_algorithm(settings: Any) -> AlgorithmConfig:
     """The ``algorithm`` block, as the options of the algorithm it names."""
     options: AlgorithmConfig = parse(
@@ -177,7 +196,12 @@ def _named(settings: Any, at: str, key: str) -> str:
 
 
 def _build_algorithm(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> Algorithm:
-    recipe = Recipe(
+    algorithm: Algorithm = ALGORITHMS.get(config.algorithm.name)(_recipe(spec, config, seed))
+    return algorithm
+
+
+def _recipe(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> Recipe[AlgorithmConfig]:
+    return Recipe(
         spec=spec,
         options=config.algorithm,
         networks=config.networks,
@@ -186,8 +210,25 @@ def _build_algorithm(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequ
         device=config.device,
         total_timesteps=config.total_timesteps,
     )
-    algorithm: Algorithm = ALGORITHMS.get(config.algorithm.name)(recipe)
-    return algorithm
+
+
+def _blueprints(recipe: Recipe[AlgorithmConfig]) -> Mapping[str, Blueprint]:
+    algorithm = ALGORITHMS.get(recipe.options.name)
+    if hasattr(algorithm, "blueprints"):
+        blueprints: Mapping[str, Blueprint] = algorithm.blueprints(recipe)
+        return blueprints
+    # An algorithm of the user's own need not say; an actor gives the most that is usual.
+    return {role: Blueprint(recipe.spec, action_outputs(recipe.spec)) for role in algorithm.roles}
+
+
+def _row_bytes(spec: Spec) -> int:
+    """One step in a buffer: what was seen before and after it, what was done, and `_BESIDES`."""
+    spaces = [*spec.observation.values(), *spec.observation.values(), spec.action]
+    return sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in spaces) + _BESIDES
+
+
+_BESIDES = 4 + 4 + 3 * 1 + 8
+"""Bytes of reward, log_prob, the flags terminated, ended and last, and the buffer's own number for the row."""
 
 
 def _check_finite(trajectory: Trajectory, steps: int) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from rl4sys.algorithms.base import Recipe
 from rl4sys.algorithms.dqn import DQN, DQNConfig, best_legal, td_target
 from rl4sys.buffers.base import BufferConfig
+from rl4sys.config import parse
+from rl4sys.errors import ConfigError
 from rl4sys.networks.base import NetworkConfig
 from rl4sys.networks.dueling import Dueling
 from rl4sys.networks.mlp import MLPConfig
@@ -82,6 +85,21 @@ def test_exploration_follows_its_schedule() -> None:
     dqn = DQN(Recipe(SPEC, config, networks, buffer, np.random.SeedSequence(1), total_timesteps=1000))
     chances = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
     np.testing.assert_allclose(chances, [1.0, 0.6, 0.2, 0.2])
+
+
+def test_a_live_system_says_how_long_it_explores() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.exploration goes from 1\.0 to 0\.05 .* training has no end"):
+        make_dqn(exploration={"start": 1.0, "end": 0.05})
+    dqn = make_dqn(exploration={"start": 1.0, "end": 0.2, "steps": 500})
+    chances = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
+    np.testing.assert_allclose(chances, [1.0, 0.6, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("setting", [{"batch_size": 10**9}, {"n_step": 10**6}, {"gradient_steps": 10**9}])
+def test_sizes_beyond_all_use_are_refused(setting: dict[str, int]) -> None:
+    ((name, _),) = setting.items()
+    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
+        parse(DQNConfig, {"name": "dqn", **setting}, "algorithm")
 
 
 def test_dueling_values_are_the_value_plus_centred_advantages() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -10,18 +11,23 @@ import torch
 from torch import Tensor
 
 from rl4sys.algorithms.base import Recipe
+from rl4sys.algorithms.numerics import descend, make_adam
 from rl4sys.algorithms.ppo import (
     PPO,
     PPOConfig,
     categorical_terms,
     clipped_policy_loss,
     gaussian_terms,
+    importance,
     kl_estimate,
     value_loss,
 )
 from rl4sys.buffers.base import transitions
 from rl4sys.buffers.rollout import RolloutConfig
-from rl4sys.networks.state import optimizer_state
+from rl4sys.config import parse
+from rl4sys.errors import ConfigError
+from rl4sys.experiment.tree import split
+from rl4sys.networks.state import module_state, optimizer_state
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 
@@ -128,3 +134,171 @@ def test_an_update_ends_early_once_the_policy_moved_far_enough() -> None:
 def test_schedules_reach_the_optimiser() -> None:
     ppo = make_ppo(lr={"start": 0.1, "end": 0.0}, epochs=1)
     assert [ppo.update(rollout("terminated"), steps=s).metrics["policy/lr"] for s in (0, 50, 100)] == [0.1, 0.05, 0.0]
+
+
+def test_each_step_counts_by_its_weight() -> None:
+    log_prob, advantage, weight = torch.log(t(1.5, 0.5)), t(1.0, 1.0), t(0.5, 0.25)
+    # 0.5 * min(1.5, 1.2) and 0.25 * min(0.5, 0.8)
+    loss = clipped_policy_loss(log_prob, t(0.0, 0.0), advantage, 0.2, weight)
+    assert loss.item() == pytest.approx(-(0.5 * 1.2 + 0.25 * 0.5) / 2)
+
+
+def test_the_importance_of_a_step_is_at_most_1() -> None:
+    weight = importance(torch.log(t(0.1, 0.3, 0.9)), torch.log(t(0.8, 0.3, 0.2)))
+    assert weight.tolist() == pytest.approx([0.125, 1, 1])
+    assert importance(t(0.0), t(-1e4)).item() == 1, "an action that was next to impossible does not overflow"
+
+
+def bandit(staleness: int) -> dict[str, np.ndarray]:
+    """Ten pulls by a policy that chose arm 1, the one that pays, with probability 0.2."""
+    action = np.array([1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    ends = np.ones(10, bool)
+    return {
+        "obs.state": np.zeros((10, 2), np.float32),
+        "next_obs.state": np.zeros((10, 2), np.float32),
+        "action": action,
+        "reward": action.astype(np.float32),
+        "log_prob": np.log(np.where(action == 1, 0.2, 0.8)).astype(np.float32),
+        "terminated": ends,
+        "ended": ends,
+        "last": ends,
+        "staleness": np.full(10, staleness, np.int64),
+    }
+
+
+def make_decided(**options: object) -> PPO:
+    """One that by now chooses arm 1 with probability 0.9, and values nothing yet."""
+    ppo = make_ppo(minibatch_size=10, max_grad_norm=1e9, normalize_advantage=False, **options)
+    with torch.no_grad():
+        # Where all inputs are 0 the outputs are the biases of the last layer.
+        list(ppo._networks.actor.parameters())[-1].copy_(t(0.0, math.log(9)))
+    return ppo
+
+
+def chance(ppo: PPO) -> float:
+    """The probability of arm 1."""
+    with torch.no_grad():
+        return float(ppo._networks.actor({"state": torch.zeros(1, 2)}).softmax(-1)[0, 1])
+
+
+def worth(ppo: PPO) -> float:
+    with torch.no_grad():
+        return float(ppo._value({"state": torch.zeros(1, 2)}))
+
+
+def test_stale_steps_still_teach_what_pays() -> None:
+    corrected, uncorrected = make_decided(lr=1e-3, epochs=5), make_decided(lr=1e-3, epochs=5)
+    assert chance(corrected) == pytest.approx(0.9)
+    metrics = [ppo.update(bandit(staleness=s), steps=0).metrics for ppo, s in ((corrected, 2), (uncorrected, 0))]
+    assert chance(corrected) > 0.9 + 1e-4
+    # 0.9 / 0.2 is far beyond the clip around the policy that acted, so that nothing pulls any more.
+    assert chance(uncorrected) == pytest.approx(0.9, abs=1e-6)
+    # Weights are 1 where arm 1 was chosen, 0.1 / 0.8 elsewhere.
+    assert [m["policy/importance"] for m in metrics] == pytest.approx([(2 + 8 * 0.125) / 10, 1])
+    assert [m["policy/staleness"] for m in metrics] == [2, 0]
+
+
+def test_stale_steps_do_not_drag_the_policy_back() -> None:
+    # All pays the same, and arm 0 was chosen far more often than it would be now.
+    batch = {**bandit(staleness=1), "reward": np.ones(10, np.float32)}
+    ppo = make_decided(epochs=1)
+    metrics = ppo.update(batch, steps=0).metrics
+    assert metrics["loss/policy"] == pytest.approx(-(2 * 1 + 8 * 0.125) / 10)
+    # Each step pulls the arm it chose by its weight times 1 - pi; without weights arm 0 would have 8 * 0.9.
+    arm_0 = (8 * 0.125 * 0.9 - 2 * 0.1) / 10
+    gradient = list(ppo._networks.actor.parameters())[-1].grad
+    assert gradient is not None
+    assert gradient.tolist() == pytest.approx([-arm_0, arm_0])
+
+
+def test_the_critic_learns_the_worth_of_the_policy_of_now_not_of_the_one_that_acted() -> None:
+    corrected, uncorrected = (make_decided(lr=0.0, critic_lr=0.02, epochs=1) for _ in range(2))
+    for _ in range(300):
+        corrected.update(bandit(staleness=1), steps=0)
+        uncorrected.update(bandit(staleness=0), steps=0)
+    # V-trace's fixed point: 2 steps of weight 1 that pay 1, 8 of weight 0.125 that pay 0.
+    assert worth(corrected) == pytest.approx(2 / (2 + 8 * 0.125), abs=0.01)
+    assert worth(uncorrected) == pytest.approx(0.2, abs=0.01)
+
+
+def test_the_worth_of_a_step_is_what_the_policy_of_now_would_have_made_of_those_after_it() -> None:
+    ppo, batch = make_decided(), bandit(staleness=1)
+    batch["last"] = batch["terminated"] = batch["ended"] = np.arange(10) == 9
+    prepared = ppo._with_advantages(batch)
+    # Values are 0, gamma is 0.5 and lambda 1: the second step, of weight 1, reaches the first with all it paid.
+    assert prepared["advantage"][:2].tolist() == pytest.approx([1.5, 1], abs=1e-6)
+    batch["reward"] = np.eye(10, dtype=np.float32)[9]
+    # A reward reaches back through the weights of all steps from its own to the one after.
+    expected = [0.5**k * 0.125**k for k in range(4)]
+    assert ppo._with_advantages(batch)["advantage"].flip(0)[:4].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def contents(ppo: PPO) -> tuple[str, dict[str, bytes]]:
+    document, arrays = split(ppo.state())
+    return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_an_update_from_fresh_steps_is_that_of_a_batch_that_knows_no_staleness() -> None:
+    fresh, plain, stale = (make_ppo(epochs=3, minibatch_size=2, lr=1e-2) for _ in range(3))
+    batch = rollout("truncated")
+    fresh.update({**batch, "staleness": np.zeros(3, np.int64)}, steps=0)
+    plain.update(batch, steps=0)
+    stale.update({**batch, "staleness": np.array([1, 0, 0])}, steps=0)
+    assert contents(fresh) == contents(plain)
+    assert contents(stale) != contents(plain)
+
+
+def test_among_stale_steps_the_fresh_keep_their_weight_and_log_probability_exactly() -> None:
+    batch = {**bandit(staleness=0), "staleness": np.arange(10) % 2}
+    prepared = make_decided()._with_advantages(batch)
+    assert (prepared["weight"][::2] == 1).all()
+    assert prepared["log_prob"][::2].tolist() == batch["log_prob"][::2].tolist()
+    assert (prepared["weight"][3::2] < 0.2).all()
+
+
+def test_the_critic_may_have_a_rate_of_its_own() -> None:
+    same, alike, still = (make_ppo(lr=1e-2, epochs=3, **own) for own in ({}, {"critic_lr": 1e-2}, {"critic_lr": 0.0}))
+    first = module_state(same._networks)
+    norms = [p.update(rollout("truncated"), steps=0).metrics["loss/gradient_norm"] for p in (same, alike, still)]
+    assert contents(alike) == contents(same), "a rate that is the same changes nothing"
+    assert norms[0] == norms[1], "the norm is that of all parameters together"
+    for name, weights in module_state(still._networks).items():
+        assert np.array_equal(weights, first[name]) == (name.startswith("critic") or not weights.size), name
+
+
+def test_gradients_of_all_groups_are_shortened_together() -> None:
+    one, two = torch.nn.Parameter(t(0.0)), torch.nn.Parameter(t(0.0))
+    optimizer = make_adam([[one], [two]], lr=0.1, eps=1e-8)
+    module = torch.nn.ParameterList([one, two])
+    assert descend(optimizer, module, {"loss": (3 * one + 4 * two).sum()}, max_grad_norm=1.0, steps=0) == 5
+    assert one.grad is not None
+    assert two.grad is not None
+    assert (one.grad.item(), two.grad.item()) == pytest.approx((0.6, 0.8))
+
+
+def optimizer_steps(ppo: PPO) -> float:
+    return float(next(iter(optimizer_state(ppo._optimizer).values()))["step"])
+
+
+def test_gradient_steps_may_be_counted_instead_of_passes() -> None:
+    # Three rows in minibatches of two: two minibatches a pass.
+    passes, same, fewer = (
+        make_ppo(minibatch_size=2, **length) for length in ({"epochs": 2}, {"gradient_steps": 4}, {"gradient_steps": 3})
+    )
+    for ppo in (passes, same, fewer):
+        ppo.update(rollout("truncated"), steps=0)
+    assert [optimizer_steps(ppo) for ppo in (passes, same, fewer)] == [4, 4, 3]
+    assert contents(same) == contents(passes)
+
+
+def test_a_line_without_a_length_is_refused_before_anything_is_learnt() -> None:
+    config = PPOConfig.model_validate({"name": "ppo", "critic_lr": {"start": 1e-3}})
+    with pytest.raises(ConfigError, match=r"algorithm\.critic_lr goes from 0\.001 to 0\.0 over a part of training"):
+        PPO(Recipe(SPEC, config, {}, RolloutConfig(type="trajectory", size=6), np.random.SeedSequence(1)))
+
+
+@pytest.mark.parametrize("setting", [{"minibatch_size": 10**9}, {"epochs": 10**6}, {"gradient_steps": 10**9}])
+def test_sizes_beyond_all_use_are_refused(setting: dict[str, int]) -> None:
+    ((name, _),) = setting.items()
+    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
+        parse(PPOConfig, {"name": "ppo", **setting}, "algorithm")

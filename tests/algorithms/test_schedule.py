@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import jsonschema
 import pytest
 
-from rl4sys.algorithms.schedule import Schedule, constant
+from rl4sys.algorithms.base import AlgorithmConfig
+from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
+from rl4sys.config import parse
 from rl4sys.errors import ConfigError
 
 
@@ -17,6 +20,66 @@ def test_a_line_goes_from_start_to_end_and_stays() -> None:
     schedule = Schedule(start=1.0, end=0.0, fraction=0.5)
     assert [schedule.at(steps, 100) for steps in (0, 25, 50, 200)] == [1.0, 0.5, 0.0, 0.0]
     assert schedule.model_dump() == {"start": 1.0, "end": 0.0, "fraction": 0.5}
+
+
+def test_a_line_may_have_a_length_of_its_own() -> None:
+    schedule = Schedule(start=1.0, end=0.0, steps=200)
+    for total_timesteps in (None, 100):
+        assert [schedule.at(steps, total_timesteps) for steps in (0, 50, 200, 900)] == [1.0, 0.75, 0.0, 0.0]
+    assert schedule.model_dump() == {"start": 1.0, "end": 0.0, "steps": 200}
+    assert Schedule.model_validate(schedule.model_dump()) == schedule
+
+
+class Options(AlgorithmConfig):
+    lr: Schedule = constant(0.1)
+    other_lr: Schedule | None = None
+
+
+def options(**settings: object) -> Options:
+    return parse(Options, {"name": "own", **settings}, "algorithm")
+
+
+def test_two_lengths_are_refused() -> None:
+    expected = r"algorithm\.lr is \{.*\}; steps and fraction both say how long the line is; give one of them"
+    with pytest.raises(ConfigError, match=expected):
+        options(lr={"start": 1.0, "steps": 10, "fraction": 0.5})
+    assert options(lr={"start": 1.0, "steps": 10, "fraction": 1.0}).lr.at(5, None) == 0.5
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_the_length_is_a_number_of_steps(steps: object) -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.lr\.steps is .*; [iI].* should be .*\(The line takes so many"):
+        options(lr={"start": 1.0, "steps": steps})
+
+
+@pytest.mark.parametrize(
+    ("lr", "fits"),
+    [
+        (0.1, True),
+        ({"start": 1.0, "end": 0.0, "fraction": 0.5}, True),
+        ({"start": 1.0, "steps": 100}, True),
+        ({"start": 1.0, "steps": 0}, False),
+        ("fast", False),
+    ],
+)
+def test_the_schema_knows_every_form(lr: object, fits: bool) -> None:
+    validator = jsonschema.Draft202012Validator(Options.model_json_schema())
+    assert validator.is_valid({"name": "own", "lr": lr, "other_lr": lr}) == fits
+    assert validator.is_valid({"name": "own", "other_lr": None})
+
+
+def test_training_without_an_end_needs_lines_with_a_length() -> None:
+    line = {"start": 1.0, "end": 0.05}
+    for given in (options(), options(lr=0.5), options(other_lr={**line, "steps": 100})):
+        check_schedules(given, None)
+    check_schedules(options(other_lr=line), 1000)
+    expected = (
+        "algorithm.other_lr goes from 1.0 to 0.05 over a part of training.total_timesteps, and this training has no "
+        "end; say how many steps it takes, such as {start: 1.0, end: 0.05, steps: 10000}, or give a plain number"
+    )
+    with pytest.raises(ConfigError) as refused:
+        check_schedules(options(other_lr=line), None)
+    assert str(refused.value) == expected
 
 
 def test_a_line_without_an_end_of_training_is_refused() -> None:

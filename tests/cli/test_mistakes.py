@@ -18,7 +18,7 @@ from .conftest import Rl4sys
 SETTINGS = {
     "a misspelt setting": (
         ["algorithm.clip_ration=0.1"],
-        r"algorithm\.clip_ration is not a setting; did you mean clip_ratio\?\nKnown in algorithm: clip_ratio, ent",
+        r"algorithm\.clip_ration is not a setting; did you mean clip_ratio\?\nKnown in algorithm: clip_ratio, crit",
     ),
     "a misspelt block": (["trainning.total_timesteps=5"], r"trainning is not a block; did you mean training\?"),
     "a word for a number": (

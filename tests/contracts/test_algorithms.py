@@ -32,6 +32,12 @@ BANDIT_DQN = {
 CASES = {
     "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
     "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "ppo, two rates, counted steps": (
+        "ppo",
+        CHOICES,
+        {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3, "gradient_steps": 30},
+        {"size": 256, "episodes": 24},
+    ),
     "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
     "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }
@@ -205,3 +211,18 @@ def test_a_number_that_is_none_is_refused_with_its_place(column: str) -> None:
     with pytest.raises(NumericalError, match=rf"{column} is .*inf.* at step 5, 5 steps into its episode"):
         learner.learn([Trajectory(0, {**good.columns, column: spoilt})])
     assert contents(learner) == before
+
+
+def test_what_an_older_version_did_is_learnt_from_with_less_weight() -> None:
+    name, spec, options, buffer = CASES["ppo, choices"]
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": name, **options}),
+        networks=parse_networks({}, name),
+        buffer=parse_buffer({**buffer, "max_staleness": 1}, name),
+    )
+    learner = build_learner(spec, config, seed=1)
+    rng, draws = np.random.default_rng(0), Draws(0)
+    first, second = ([episode(learner, spec, rng, draws, number) for number in range(32)] for _ in range(2))
+    metrics = [learner.learn(trajectories)[0] for trajectories in (first, second)]
+    assert (learner.version, learner.refused) == (2, 0)
+    assert [(m["policy/staleness"], m["policy/importance"] < 1) for m in metrics] == [(0, False), (1, True)]

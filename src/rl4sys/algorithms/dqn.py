@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
-from rl4sys.algorithms.schedule import Schedule, constant
+from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import TorchPolicy, to_tensors
@@ -18,7 +19,7 @@ from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_
 from rl4sys.networks.dueling import Dueling
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Discrete, State
+from rl4sys.spec import MASK, Discrete, Spec, State
 
 _ILLEGAL = -1e9
 """A value low enough that its action is never the best, yet finite."""
@@ -31,13 +32,13 @@ class DQNConfig(AlgorithmConfig):
     """Step size of Adam."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount of later rewards."""
-    batch_size: int = Field(default=32, gt=0)
+    batch_size: int = Field(default=32, gt=0, le=1_000_000)
     """Transitions per gradient step."""
     learning_starts: int = Field(default=1000, ge=0)
     """Steps to gather before the first update."""
     train_frequency: int = Field(default=4, gt=0)
     """Environment steps between updates, over all environments."""
-    gradient_steps: int = Field(default=1, gt=0)
+    gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
     """Gradient steps each time."""
     target_update_interval: int = Field(default=1000, gt=0)
     """Environment steps between moves of the target network."""
@@ -49,7 +50,7 @@ class DQNConfig(AlgorithmConfig):
     """Let the online network choose the action that the target network values (van Hasselt et al. 2016)."""
     dueling: bool = False
     """Estimate the value of the state and the advantage of each action apart (Wang et al. 2016)."""
-    n_step: int = Field(default=1, gt=0)
+    n_step: int = Field(default=1, gt=0, le=10_000)
     """Rewards summed before the estimate of the rest."""
     max_grad_norm: float = Field(default=10.0, gt=0)
     """Gradients longer than this are shortened to it."""
@@ -78,14 +79,18 @@ class DQN:
     roles = ("critic",)
 
     def __init__(self, recipe: Recipe[DQNConfig]) -> None:
-        if not isinstance(recipe.spec.action, Discrete):
-            raise ConfigError("dqn needs discrete actions, and this environment has continuous ones; use ppo")
-        self._recipe, self._options, self._choices = recipe, recipe.options, recipe.spec.action.choices
+        self._recipe, self._options, self._choices = recipe, recipe.options, _choices(recipe.spec)
+        check_schedules(recipe.options, recipe.total_timesteps)
         self._device = torch.device(recipe.device)
         seed = int(recipe.seed.generate_state(1)[0])
         self._critic, self._target = (self._build_critic(seed) for _ in range(2))
         self._optimizer = make_adam(self._critic, self._options.lr.start, eps=1e-8)
         self._target_moved_at = 0
+
+    @staticmethod
+    def blueprints(recipe: Recipe[DQNConfig]) -> Mapping[str, Blueprint]:
+        """What the network of each role takes and gives."""
+        return {"critic": Blueprint(recipe.spec, _choices(recipe.spec) + recipe.options.dueling)}
 
     def make_buffer(self) -> Buffer:
         options = self._options
@@ -124,8 +129,8 @@ class DQN:
         self._target_moved_at = int(state["target_moved_at"])
 
     def _build_critic(self, seed: int) -> nn.Module:
-        outputs = self._choices + 1 if self._options.dueling else self._choices
-        network = build_network(self._recipe.network("critic"), Blueprint(self._recipe.spec, outputs), seed)
+        blueprint = self.blueprints(self._recipe)["critic"]
+        network = build_network(self._recipe.network("critic"), blueprint, seed)
         return (Dueling(network, self._choices) if self._options.dueling else network).to(self._device)
 
     def _update_critic(self, rows: Tensors, steps: int) -> dict[str, float]:
@@ -150,3 +155,9 @@ class DQN:
         self._target_moved_at = steps
         for target, online in zip(self._target.parameters(), self._critic.parameters(), strict=True):
             target.lerp_(online, self._options.tau)
+
+
+def _choices(spec: Spec) -> int:
+    if not isinstance(spec.action, Discrete):
+        raise ConfigError("dqn needs discrete actions, and this environment has continuous ones; use ppo")
+    return spec.action.choices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +11,19 @@ from torch import Tensor, nn
 from rl4sys.errors import NumericalError
 
 
-def make_adam(module: nn.Module, lr: float, eps: float) -> torch.optim.Adam:
+def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float) -> torch.optim.Adam:
+    """For all parameters of a module, or for groups of them whose rates `set_lr` can tell apart."""
+    groups = [learnt.parameters()] if isinstance(learnt, nn.Module) else learnt
     # The fused form does in one pass over the parameters what the default does in a dozen.
-    return torch.optim.Adam(module.parameters(), lr=lr, eps=eps, fused=True)
+    return torch.optim.Adam([{"params": list(group)} for group in groups], lr=lr, eps=eps, fused=True)
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+def set_lr(optimizer: torch.optim.Optimizer, lr: float | Sequence[float]) -> None:
+    """One rate for all groups of parameters, or one each."""
+    groups = optimizer.param_groups
+    rates = lr if isinstance(lr, Sequence) else [lr] * len(groups)
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def descend(
@@ -30,7 +35,9 @@ def descend(
     """
     optimizer.zero_grad()
     torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-    norm = float(nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_grad_norm))
+    # One norm over all groups, so that clipping shortens the gradient and does not turn it.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = float(nn.utils.clip_grad_norm_(parameters, max_grad_norm))
     if not math.isfinite(norm):
         raise NumericalError(_describe(module, losses, steps))
     optimizer.step()

@@ -1,9 +1,15 @@
-"""Proximal policy optimisation, clipped (Schulman et al. 2017, arXiv:1707.06347)."""
+"""Proximal policy optimisation, clipped (Schulman et al. 2017, arXiv:1707.06347).
+
+Where older versions of the policy acted, the policy at the start of the update takes the part of the old policy, and
+each step counts as much as that policy would have chosen it (the decoupled objective of Hilton et al. 2021,
+arXiv:2110.00641, with V-trace's advantages and value targets of Espeholt et al. 2018, arXiv:1802.01561).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count, islice
 from typing import ClassVar
 
 import numpy as np
@@ -14,10 +20,10 @@ from torch import Tensor, nn
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.returns import generalized_advantages
-from rl4sys.algorithms.schedule import Schedule, constant
+from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.base import Blueprint, Tensors, action_outputs, build_network, observation_of, to_array
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
 from rl4sys.spec import MASK, Array, Discrete, State
@@ -31,6 +37,8 @@ class PPOConfig(AlgorithmConfig):
 
     lr: Schedule = constant(3e-4)
     """Step size of Adam."""
+    critic_lr: Schedule | None = None
+    """Step size of the critic; null for the same as lr."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount of later rewards."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
@@ -41,9 +49,11 @@ class PPOConfig(AlgorithmConfig):
     """Weight of the critic's loss."""
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the bonus for undecided policies."""
-    epochs: int = Field(default=10, gt=0)
+    epochs: int = Field(default=10, gt=0, le=10_000)
     """Passes over each rollout."""
-    minibatch_size: int = Field(default=64, gt=0)
+    gradient_steps: int | None = Field(default=None, gt=0, le=1_000_000)
+    """Gradient steps per rollout instead of whole passes over it; null: epochs decide."""
+    minibatch_size: int = Field(default=64, gt=0, le=10_000_000)
     """Steps per gradient step."""
     value_clip: float | None = Field(default=None, gt=0)
     """How far the critic's estimate may move in one update; null for no limit."""
@@ -57,10 +67,17 @@ class PPOConfig(AlgorithmConfig):
     """Continuous actions: logarithm of the first standard deviation."""
 
 
-def clipped_policy_loss(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """Equation 7, negated: the smaller of the plain and the clipped gain."""
+def clipped_policy_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float, weight: Tensor | float = 1.0
+) -> Tensor:
+    """Equation 7, negated: the smaller of the plain and the clipped gain; ``weight`` is that of each step."""
     ratio = (log_prob - old_log_prob).exp()
-    return -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+    return -(weight * torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)).mean()
+
+
+def importance(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
+    """How likely an action is compared to when it was chosen, at most 1: V-trace's weight, both its bounds being 1."""
+    return (log_prob - behaviour_log_prob).exp().clamp(max=1)
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
@@ -101,11 +118,19 @@ class PPO:
     roles = ("actor", "critic")
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
+        check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
         self._device = torch.device(recipe.device)
         self._networks = self._build_networks().to(self._device)
-        self._optimizer = make_adam(self._networks, self._options.lr.start, eps=1e-5)
+        self._optimizer = self._make_optimizer()
         self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
+
+    @staticmethod
+    def blueprints(recipe: Recipe[PPOConfig]) -> Mapping[str, Blueprint]:
+        """What the network of each role takes and gives."""
+        # A first policy close to indifferent explores; see Andrychowicz et al. 2020, section 3.2.
+        actor = Blueprint(recipe.spec, action_outputs(recipe.spec), output_gain=0.01)
+        return {"actor": actor, "critic": Blueprint(recipe.spec, 1)}
 
     def make_buffer(self) -> Buffer:
         return self._recipe.make_buffer(Demand(), fitting=("trajectory",))
@@ -118,14 +143,15 @@ class PPO:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rollout = self._with_advantages(batch)
-        set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
+        set_lr(self._optimizer, [lr.at(steps, self._recipe.total_timesteps) for lr in self._rates()])
         clip = self._options.clip_ratio.at(steps, self._recipe.total_timesteps)
         measured: list[dict[str, float]] = []
         for rows in self._minibatches(len(batch["reward"])):
             measured.append(self._descend({name: column[rows] for name, column in rollout.items()}, clip, steps))
             if self._options.target_kl and measured[-1]["policy/kl"] > 1.5 * self._options.target_kl:
                 break
-        return Update(_means(measured) | _fit(rollout) | {"policy/lr": self._optimizer.param_groups[0]["lr"]})
+        lr = {"policy/lr": self._optimizer.param_groups[0]["lr"]}
+        return Update(_means(measured) | _fit(rollout) | _lag(rollout) | lr)
 
     def state(self) -> State:
         return {
@@ -140,17 +166,28 @@ class PPO:
         self._rng.bit_generator.state = state["rng"]
 
     def _build_networks(self) -> _ActorCritic:
-        spec, (actor_seed, critic_seed) = self._recipe.spec, self._recipe.seed.generate_state(2).tolist()
-        outputs = spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
-        # A first policy close to indifferent explores; see Andrychowicz et al. 2020, section 3.2.
-        actor = build_network(self._recipe.network("actor"), Blueprint(spec, outputs, output_gain=0.01), actor_seed)
-        critic = build_network(self._recipe.network("critic"), Blueprint(spec, 1), critic_seed)
-        spread = 0 if isinstance(spec.action, Discrete) else outputs
+        blueprints, seeds = self.blueprints(self._recipe), self._recipe.seed.generate_state(2)
+        actor, critic = (
+            build_network(self._recipe.network(role), blueprints[role], seed)
+            for role, seed in zip(self.roles, seeds.tolist(), strict=True)
+        )
+        spread = 0 if isinstance(self._recipe.spec.action, Discrete) else blueprints["actor"].outputs
         return _ActorCritic(actor, critic, torch.full((spread,), self._options.initial_log_std))
 
+    def _make_optimizer(self) -> torch.optim.Adam:
+        networks, lr = self._networks, self._options.lr.start
+        if self._options.critic_lr is None:
+            return make_adam(networks, lr, eps=1e-5)
+        return make_adam([[networks.log_std, *networks.actor.parameters()], networks.critic.parameters()], lr, eps=1e-5)
+
+    def _rates(self) -> list[Schedule]:
+        """One for each group of parameters that the optimiser has."""
+        return [rate for rate in (self._options.lr, self._options.critic_lr) if rate is not None]
+
     def _with_advantages(self, batch: Batch) -> dict[str, Tensor]:
-        """The batch as tensors, with the critic's values, the advantages and the returns they imply."""
+        """The batch as tensors, with weights, the critic's values, the advantages and the returns they imply."""
         tensors = dict(to_tensors(batch, self._device))
+        tensors |= self._seen_from_now(tensors)
         with torch.no_grad():
             value = self._value(observation_of(tensors, "obs."))
         advantage = generalized_advantages(
@@ -160,10 +197,26 @@ class PPO:
             batch["last"],
             self._options.gamma,
             self._options.gae_lambda,
+            weight=to_array(tensors["weight"]),
         )
         tensors["value"], tensors["advantage"] = value, torch.as_tensor(advantage, device=self._device)
-        tensors["return"] = tensors["advantage"] + value
+        tensors["return"] = tensors["weight"] * tensors["advantage"] + value
         return {name: column for name, column in tensors.items() if not name.startswith("next_")}
+
+    @torch.no_grad()
+    def _seen_from_now(self, rollout: Tensors) -> dict[str, Tensor]:
+        """For each step the ``log_prob`` to move away from, that of the policy of now, and its ``weight``.
+
+        What this very version chose has the log-probability recorded and the weight 1, exactly.
+        """
+        chosen = rollout["log_prob"]
+        staleness = rollout.get("staleness", torch.zeros(len(chosen), dtype=torch.int64, device=chosen.device))
+        weight = torch.ones_like(chosen)
+        if staleness.any():
+            now, _ = self._action_terms(rollout)
+            weight = torch.where(staleness > 0, importance(now, chosen), weight)
+            chosen = torch.where(staleness > 0, now, chosen)
+        return {"staleness": staleness, "log_prob": chosen, "weight": weight}
 
     def _bootstrap(self, batch: Batch) -> Array:
         """The critic's value of what each trajectory led to, 0 where the episode terminated there."""
@@ -177,9 +230,11 @@ class PPO:
         return bootstrap
 
     def _minibatches(self, rows: int) -> Iterator[Tensor]:
-        for _ in range(self._options.epochs):
-            order = torch.from_numpy(self._rng.permutation(rows)).to(self._device)
-            yield from torch.split(order, self._options.minibatch_size)
+        """The rollout in a new order for each pass: as many as ``epochs``, or as ``gradient_steps`` take."""
+        passes: Iterable[int] = count() if self._options.gradient_steps else range(self._options.epochs)
+        orders = (torch.from_numpy(self._rng.permutation(rows)).to(self._device) for _ in passes)
+        minibatches = chain.from_iterable(torch.split(order, self._options.minibatch_size) for order in orders)
+        return islice(minibatches, self._options.gradient_steps)
 
     def _descend(self, rows: dict[str, Tensor], clip: float, steps: int) -> dict[str, float]:
         options = self._options
@@ -187,7 +242,7 @@ class PPO:
         advantage = _standardized(rows["advantage"]) if options.normalize_advantage else rows["advantage"]
         value = self._value(observation_of(rows, "obs."))
         losses = {
-            "policy": clipped_policy_loss(log_prob, rows["log_prob"], advantage, clip),
+            "policy": clipped_policy_loss(log_prob, rows["log_prob"], advantage, clip, rows["weight"]),
             "value": options.value_coef * value_loss(value, rows["value"], rows["return"], options.value_clip),
             "entropy": -options.entropy_coef * entropy.mean(),
         }
@@ -204,7 +259,7 @@ class PPO:
             "loss/gradient_norm": norm,
         }
 
-    def _action_terms(self, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
         outputs = self._networks.actor(observation_of(rows, "obs."))
         if isinstance(self._recipe.spec.action, Discrete):
             return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
@@ -238,3 +293,11 @@ def _fit(rollout: dict[str, Tensor]) -> dict[str, float]:
     spread = rollout["return"].var(unbiased=False)
     unexplained = (rollout["return"] - rollout["value"]).var(unbiased=False)
     return {"value/explained_variance": float(1 - unexplained / spread) if spread > 0 else 0.0}
+
+
+def _lag(rollout: dict[str, Tensor]) -> dict[str, float]:
+    """How many versions old the experience is, and how much of it counts: 0 and 1 for this version's own."""
+    return {
+        "policy/staleness": rollout["staleness"].float().mean().item(),
+        "policy/importance": rollout["weight"].mean().item(),
+    }

@@ -18,40 +18,44 @@ class RolloutConfig(BufferConfig):
 
     max_staleness: int = Field(default=0, ge=0)
     """Versions a trajectory may lag behind the learner and still be learnt from."""
+    episodes: int | None = Field(default=None, gt=0)
+    """Episodes whose end completes a rollout that is shorter than `size`; null to wait for `size` always."""
 
 
 class Rollout:
-    """Refuses trajectories more than ``max_staleness`` versions behind the learner.
+    """Refuses trajectories more than ``max_staleness`` versions behind the learner, or ahead of it.
 
-    A batch is the whole rollout, trajectory after trajectory: the rows of `transitions`.
+    A batch is the whole rollout, trajectory after trajectory: the rows of `transitions`, and ``staleness``, the
+    versions that the learner has made since the one that acted.
     """
 
     Config = RolloutConfig
 
     def __init__(self, config: RolloutConfig, demand: Demand) -> None:
-        self._size, self._max_staleness = config.size, config.max_staleness
+        self._size, self._max_staleness, self._episodes = config.size, config.max_staleness, config.episodes
         self._columns: dict[str, Array] = {}
-        self._filled = 0
+        self._filled = self._ended = 0
 
     def add(self, trajectory: Trajectory, version: int) -> int:
-        if trajectory.version < version - self._max_staleness:
+        staleness = version - trajectory.version
+        # A version the learner has yet to make is another learner's, or its own from before it was set back.
+        if not 0 <= staleness <= self._max_staleness:
             return 0
-        rows = transitions(trajectory)
+        rows = transitions(trajectory) | {"staleness": np.full(len(trajectory), staleness, np.int64)}
         end = self._filled + len(trajectory)
-        if not self._columns:
-            self._columns = {name: like(column, self._size) for name, column in rows.items()}
         for name, column in rows.items():
-            self._columns[name] = grow_to(self._columns[name], end)
+            self._columns[name] = grow_to(self._column(name, column), end)
             self._columns[name][self._filled : end] = column
         self._filled = end
+        self._ended += int(rows["ended"].sum())
         return len(trajectory)
 
     def wants(self) -> int:
-        return self._size - self._filled
+        return max(1, self._size - self._filled)
 
     def batches(self, rng: np.random.Generator) -> Iterator[Batch]:
-        if self._filled >= self._size:
-            filled, self._filled = self._filled, 0
+        if self._complete():
+            filled, self._filled, self._ended = self._filled, 0, 0
             yield {name: column[:filled] for name, column in self._columns.items()}
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
@@ -63,3 +67,12 @@ class Rollout:
     def restore(self, state: State) -> None:
         self._columns = {name: np.array(column) for name, column in state["columns"].items()}
         self._filled = len(next(iter(self._columns.values()))) if self._columns else 0
+        self._ended = int(self._columns["ended"].sum()) if self._columns else 0
+
+    def _complete(self) -> bool:
+        return self._filled >= self._size or (self._episodes is not None and self._ended >= self._episodes)
+
+    def _column(self, name: str, rows: Array) -> Array:
+        if name not in self._columns:
+            self._columns[name] = like(rows, self._size)
+        return self._columns[name]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from rl4sys.config import Config
-from rl4sys.errors import ExportError
+from rl4sys.errors import ConfigError, ExportError
 from rl4sys.policy.program import Operation
 from rl4sys.registry import NETWORKS
-from rl4sys.spec import MASK, Array, Columns, Spec
+from rl4sys.spec import MASK, Array, Columns, Discrete, Spec
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 """Observations by name, one row each."""
@@ -60,6 +61,36 @@ def build_network(config: NetworkConfig, blueprint: Blueprint, seed: int) -> nn.
     with _building, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return cast(nn.Module, NETWORKS.get(config.type)(config, blueprint))
+
+
+def count_parameters(config: NetworkConfig, blueprint: Blueprint) -> int:
+    """How many weights `build_network` would make, told at once and without making them."""
+    try:
+        # On that device tensors have a shape and nothing in it.
+        with torch.device("meta"), _NoInitialization():
+            network = build_network(config, blueprint, seed=0)
+    except (RuntimeError, TypeError) as problem:
+        raise ConfigError(
+            f"the {config.type} network cannot be counted before it is built: {str(problem).partition(chr(10))[0]}; "
+            "make it smaller, or, if it is your own, have it not look at its weights as it is built"
+        ) from problem
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+class _NoInitialization(TorchFunctionMode):
+    """Leaves out what takes most of the time of building a network that has no weights."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(function, "__module__", "") == nn.init.__name__:
+            return (*args, *(kwargs or {}).values())[0]
+        return function(*args, **(kwargs or {}))
+
+
+def action_outputs(spec: Spec) -> int:
+    """What a network gives to describe one action: a number for each choice, or for each element."""
+    return spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
 
 
 def export(network: nn.Module, prefix: str) -> Body:

@@ -25,9 +25,9 @@ class NativeProgram:
         from rl4sys._core import Program as CoreProgram
 
         self.output_size = program.output_size(input_size, weights)
-        core = CoreProgram([_plain(operation, weights) for operation in program.operations], input_size)
+        self.core = CoreProgram([_plain(operation, weights) for operation in program.operations], input_size)
         # The core's own methods, not wrappers of them: a wrapper costs a tenth of a decision.
-        self.forward, self.act, self.decide = core.forward, core.act, core.decide
+        self.forward, self.act, self.decide = self.core.forward, self.core.act, self.core.decide
 
 
 def _plain(operation: Operation, weights: Columns) -> tuple[str, list[Array], dict[str, float]]:

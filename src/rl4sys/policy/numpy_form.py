@@ -32,6 +32,11 @@ class NumpyProgram:
         self._weights = {name: np.array(weights[name], np.float64, order="C") for name in names}
         self._input_size = input_size
 
+    @property
+    def core(self) -> NumpyProgram:
+        """What decides, for who has a `NativeProgram` or this."""
+        return self
+
     def forward(self, rows: Array) -> Array:
         """What the head gets: float32, a row for each row."""
         return self._body(as_rows(rows, self._input_size))
@@ -79,6 +84,14 @@ def as_row(row: Any, size: int) -> Array:
     return _as_float32(row, (size,), "a row")
 
 
+def as_flat_row(row: Any, size: int) -> Array:
+    """One observation of any shape that holds ``size`` numbers, flattened in C order; otherwise as `as_row`."""
+    given = _as_array(row, (size,), "a row")
+    # A number too large for float32 becomes an infinity, which a recorder looks for anyway.
+    with np.errstate(over="ignore"):
+        return as_row(given.reshape(-1) if given.size == size else given, size)
+
+
 def as_rows(rows: Any, size: int) -> Array:
     """Observations as float32 of shape (N, size)."""
     return _as_float32(rows, (None, size), "rows")
@@ -92,11 +105,17 @@ def as_mask(mask: Any, shape: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(given)
 
 
-def _as_float32(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
+def _as_array(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
+    # A torch tensor with gradients or on a GPU, recognised without importing torch.
+    on_cpu = values.detach().cpu() if hasattr(values, "detach") else values
     try:
-        given = np.asarray(values)
+        return np.asarray(on_cpu)
     except ValueError as problem:
         raise SpecError(f"{noun} of unequal lengths given; expected float32 {_text(shape)}") from problem
+
+
+def _as_float32(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
+    given = _as_array(values, shape, noun)
     fits = given.ndim == len(shape) and all(s in (None, n) for n, s in zip(given.shape, shape, strict=True))
     if given.dtype.kind not in "fiu" or not fits:
         raise SpecError(f"{noun} of {given.dtype} {given.shape} given; expected float32 {_text(shape)}")

@@ -27,6 +27,8 @@ class SnapshotPolicy:
         form = NativeProgram if NATIVE else NumpyProgram
         self._program = form(snapshot.program, snapshot.weights, input_size(snapshot.spec))
         self._action_shape = snapshot.spec.action.shape
+        self.core = self._program.core
+        """The program itself in the form in use, for a `Recorder`, which decides and records in one."""
         self.decide = self._program.decide
         """One row at once, ``decide(row, mask, draws) -> (action, log_prob)``: what a client calls per step.
 

@@ -1,0 +1,301 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "rl4sys/draws.hpp"
+#include "rl4sys/program.hpp"
+
+namespace rl4sys {
+
+namespace detail {
+
+/// Values of one kind, `width` for each step, end to end.
+template <typename T>
+class Column {
+public:
+    explicit Column(std::size_t width) noexcept : width_(width) {}
+
+    std::span<T> operator[](std::size_t step) const noexcept { return {values_.get() + step * width_, width_}; }
+
+    std::span<T> first(std::size_t steps) const noexcept { return {values_.get(), steps * width_}; }
+
+    /// Move what there is of `from` steps to where there is room for `to`.
+    void grow(std::size_t from, std::size_t to) {
+        auto grown = std::make_unique<T[]>(to * width_);
+        std::ranges::copy(first(from), grown.get());
+        values_ = std::move(grown);
+    }
+
+private:
+    std::size_t width_;
+    std::unique_ptr<T[]> values_;
+};
+
+inline bool allFinite(std::span<const float> values) noexcept {
+    bool finite = true;
+    for (const float value : values) finite &= std::isfinite(value);
+    return finite;
+}
+
+}  // namespace detail
+
+/// What a recorder hands over: consecutive steps as columns, each end to end.
+///
+/// The recorder's own memory, to be read before it is used again.
+struct Fragment {
+    std::span<const float> row;            ///< One more than there are steps: the last is what the last action led to.
+    std::span<const bool> mask;            ///< One for each row; empty if the recorder is not masked.
+    std::span<const std::int64_t> choice;  ///< Actions of a discrete policy, else empty.
+    std::span<const float> move;           ///< Actions of a continuous policy, else empty.
+    std::span<const float> reward;         ///< 0 where none was given.
+    std::span<const float> logProb;
+};
+
+/// Makes the decisions of one trajectory and records its steps: decide, commit and reward each, now and then close.
+///
+/// A decision is pending until it is committed or another one replaces it. The trajectory may be closed in fragments;
+/// its steps are numbered throughout. For one thread at a time; allocates only where a fragment outgrows all before it.
+class Recorder {
+public:
+    /// \param choices the number of actions; 0 if actions are vectors of `actionSize` numbers instead.
+    /// \param masked whether the legal actions are recorded with each row.
+    /// \throws std::invalid_argument if these do not fit one another.
+    Recorder(std::size_t inputSize, std::size_t choices, std::size_t actionSize, bool masked)
+        : inputSize_(inputSize), choices_(choices), actionSize_(actionSize), masked_(masked), row_(inputSize),
+          mask_(masked ? choices : 0), choice_(choices > 0 ? 1 : 0), move_(choices > 0 ? 0 : actionSize) {
+        if (inputSize < 1 || actionSize < 1) {
+            throw std::invalid_argument("a recorder needs rows and actions of at least 1 number, got " +
+                                        std::to_string(inputSize) + " and " + std::to_string(actionSize));
+        }
+        if (choices > 0 && actionSize != 1) {
+            throw std::invalid_argument("a discrete action is 1 number, got an action size of " +
+                                        std::to_string(actionSize));
+        }
+        if (choices == 0 && masked) throw std::invalid_argument("continuous actions take no mask");
+    }
+
+    /// Steps the present fragment may have: at so many, no further decision is made.
+    std::size_t limit = std::numeric_limits<std::size_t>::max();
+
+    /// Numbers in one row of observations.
+    std::size_t inputSize() const noexcept { return inputSize_; }
+
+    /// The number of actions; 0 if they are vectors of numbers.
+    std::size_t choices() const noexcept { return choices_; }
+
+    /// Numbers in one action; 1 if it is discrete.
+    std::size_t actionSize() const noexcept { return actionSize_; }
+
+    /// Whether the legal actions are recorded with each row.
+    bool masked() const noexcept { return masked_; }
+
+    /// Committed steps of the present fragment.
+    std::size_t steps() const noexcept { return steps_; }
+
+    /// Steps of the trajectory in the fragments closed before.
+    std::size_t offset() const noexcept { return offset_; }
+
+    /// Committed steps of the present fragment that have no reward yet.
+    std::size_t unrewarded() const noexcept { return unrewarded_; }
+
+    /// \throws std::invalid_argument if no masks are recorded.
+    void expectMasked() const {
+        if (!masked_) throw std::invalid_argument("a mask was given, but the spec has no mask among its observations");
+    }
+
+    /// A discrete decision, which is then pending. An empty `mask` makes every action legal.
+    ///
+    /// None, and a pending decision stays as it was, if the limit is reached or `row` has a NaN or an infinity, and
+    /// then no draw is used; and if the policy gives NaN.
+    /// \throws std::invalid_argument if the program, the row or the mask does not fit, or nothing is legal.
+    std::optional<Choice> decide(const Program& program, std::span<const float> row, std::span<const bool> mask,
+                                 Draws& draws, Scratch& scratch) {
+        expectFit(program, row, mask);
+        if (steps_ >= limit || !detail::allFinite(row)) return std::nullopt;
+        const Choice choice = program.decide(row, mask, draws, scratch);
+        if (std::isnan(choice.logProb)) return std::nullopt;
+        makePending(row, mask, choice.logProb);
+        choice_[steps_].front() = choice.action;
+        return choice;
+    }
+
+    /// A continuous decision, written to `action`; returns its log-probability. In all else like the discrete one.
+    std::optional<float> decide(const Program& program, std::span<const float> row, Draws& draws, Scratch& scratch,
+                                std::span<float> action) {
+        expectFit(program, row, {});
+        if (steps_ >= limit || !detail::allFinite(row)) return std::nullopt;
+        const float logProb = program.decide(row, draws, scratch, action);
+        if (std::isnan(logProb)) return std::nullopt;
+        makePending(row, {}, logProb);
+        std::ranges::copy(action, move_[steps_].begin());
+        return logProb;
+    }
+
+    /// Make the pending decision a step; returns its number in the trajectory.
+    /// \throws std::invalid_argument if there is none.
+    std::size_t commit() {
+        if (!std::exchange(pending_, false)) {
+            throw std::invalid_argument("there is no decision to record: request_for_action comes before "
+                                        "add_to_trajectory");
+        }
+        reward_[steps_].front() = heads::notANumber;
+        ++unrewarded_;
+        return offset_ + steps_++;
+    }
+
+    /// Set the reward of a step, in place of an earlier one; false if the step's fragment is closed already.
+    /// \throws std::domain_error if `value` is not finite as a float.
+    /// \throws std::invalid_argument if there is no such step.
+    bool reward(std::size_t step, double value) {
+        const auto rounded = static_cast<float>(value);
+        if (!std::isfinite(rounded)) {
+            throw std::domain_error("a reward is a finite float32, got " + std::to_string(value));
+        }
+        if (step < offset_) return false;
+        if (step - offset_ >= steps_) {
+            throw std::invalid_argument("step " + std::to_string(step) + " was given a reward; the trajectory has " +
+                                        std::to_string(offset_ + steps_) + " steps, numbered from 0");
+        }
+        float& present = reward_[step - offset_].front();
+        unrewarded_ -= std::isnan(present) ? 1 : 0;
+        present = rounded;
+        return true;
+    }
+
+    /// Hand over the present fragment and begin the next; a pending decision is forgotten.
+    ///
+    /// \param row what the last action led to; empty if unknown, then the last step's own row and mask stand in.
+    /// \param mask the legal actions there; empty for all.
+    /// \throws std::invalid_argument if row or mask does not fit, or there is neither a row nor a step.
+    /// \throws std::domain_error if the row has a NaN or an infinity. After any of these all is as it was.
+    Fragment close(std::span<const float> row, std::span<const bool> mask) {
+        expectClosing(row, mask);
+        makeRoom();
+        if (row.empty()) {
+            write(row_[steps_ - 1], mask_[steps_ - 1]);
+        } else {
+            write(row, mask);
+        }
+        std::ranges::replace_if(reward_.first(steps_), [](float reward) { return std::isnan(reward); }, 0.0f);
+        const std::size_t closed = std::exchange(steps_, 0);
+        offset_ += closed;
+        unrewarded_ = 0;
+        pending_ = false;
+        return {row_.first(closed + 1), mask_.first(closed + 1), choice_.first(closed),
+                move_.first(closed),    reward_.first(closed),   logProb_.first(closed)};
+    }
+
+    /// Forget the last `steps` steps of the present fragment, and a pending decision, which would have followed them.
+    /// \throws std::invalid_argument if it has fewer.
+    void drop(std::size_t steps) {
+        if (steps > steps_) {
+            throw std::invalid_argument("the last " + std::to_string(steps) + " steps cannot be dropped: the fragment "
+                                        "has " + std::to_string(steps_));
+        }
+        steps_ -= steps;
+        const auto dropped = reward_.first(steps_ + steps).last(steps);
+        unrewarded_ -= static_cast<std::size_t>(std::ranges::count_if(dropped, [](float x) { return std::isnan(x); }));
+        pending_ = false;
+    }
+
+private:
+    void expectFit(const Program& program, std::span<const float> row, std::span<const bool> mask) const {
+        const std::size_t choices = program.discrete() ? program.outputSize() : 0;
+        if (program.inputSize() != inputSize_ || choices != choices_ || program.actionSize() != actionSize_) {
+            throw std::invalid_argument("the policy has " + sizes(program.inputSize(), choices, program.actionSize()) +
+                                        "; the recorder has " + sizes(inputSize_, choices_, actionSize_));
+        }
+        expectRow(row);
+        expectMask(mask);
+    }
+
+    static std::string sizes(std::size_t inputs, std::size_t choices, std::size_t actionSize) {
+        const std::string actions = choices > 0 ? std::to_string(choices) + " actions"
+                                                : "actions of " + std::to_string(actionSize) + " numbers";
+        return "rows of " + std::to_string(inputs) + " numbers and " + actions;
+    }
+
+    void expectRow(std::span<const float> row) const {
+        if (row.size() == inputSize_) return;
+        throw std::invalid_argument("a row of " + std::to_string(row.size()) + " numbers was given; expected " +
+                                    std::to_string(inputSize_));
+    }
+
+    void expectMask(std::span<const bool> mask) const {
+        if (mask.empty()) return;
+        expectMasked();
+        if (mask.size() == choices_) return;
+        throw std::invalid_argument("a mask of " + std::to_string(mask.size()) + " was given; expected " +
+                                    std::to_string(choices_));
+    }
+
+    void expectClosing(std::span<const float> row, std::span<const bool> mask) const {
+        expectMask(mask);
+        if (!row.empty()) {
+            expectRow(row);
+            if (detail::allFinite(row)) return;
+            throw std::domain_error("the row that closes a fragment has a NaN or infinity");
+        }
+        if (!mask.empty()) throw std::invalid_argument("a mask was given without the row it belongs to");
+        if (steps_ == 0) {
+            throw std::invalid_argument("a fragment without steps is closed with a row; none was given");
+        }
+    }
+
+    void makePending(std::span<const float> row, std::span<const bool> mask, float logProb) {
+        makeRoom();
+        write(row, mask);
+        logProb_[steps_].front() = logProb;
+        pending_ = true;
+    }
+
+    /// The row after those of the committed steps: of the pending decision, or of what the last action led to.
+    void write(std::span<const float> row, std::span<const bool> mask) {
+        std::ranges::copy(row, row_[steps_].begin());
+        if (mask.empty()) {
+            std::ranges::fill(mask_[steps_], true);
+        } else {
+            std::ranges::copy(mask, mask_[steps_].begin());
+        }
+    }
+
+    void makeRoom() {
+        if (steps_ < room_) return;
+        const std::size_t room = std::max<std::size_t>(64, 2 * room_);
+        row_.grow(room_, room);
+        mask_.grow(room_, room);
+        choice_.grow(room_, room);
+        move_.grow(room_, room);
+        reward_.grow(room_, room);
+        logProb_.grow(room_, room);
+        room_ = room;
+    }
+
+    std::size_t inputSize_;
+    std::size_t choices_;
+    std::size_t actionSize_;
+    bool masked_;
+    bool pending_ = false;
+    std::size_t steps_ = 0;
+    std::size_t offset_ = 0;
+    std::size_t unrewarded_ = 0;
+    std::size_t room_ = 0;
+    detail::Column<float> row_;
+    detail::Column<bool> mask_;
+    detail::Column<std::int64_t> choice_;
+    detail::Column<float> move_;
+    detail::Column<float> reward_{1};  ///< NaN where none was given yet.
+    detail::Column<float> logProb_{1};
+};
+
+}  // namespace rl4sys

@@ -1,0 +1,576 @@
+"""What both forms of the recorder promise, and that they record the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl4sys.client.recorder import NumpyRecorder, Recorder
+from rl4sys.errors import NumericalError, RL4SysError, SpecError
+from rl4sys.policy.draws import NATIVE, Draws
+from rl4sys.policy.native_form import NativeProgram
+from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.program import Operation, Program
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import Array, Box, Discrete, Spec
+
+LINEAR = Operation("linear", ("w", "b"))
+CATEGORICAL = Program((LINEAR, Operation("tanh")), Operation("categorical"))
+GAUSSIAN = Program((LINEAR,), Operation("gaussian", ("log_std",)))
+WEIGHTS: dict[str, Array] = {
+    "w": np.array([[1, -1], [0.5, 2], [-1, 0.25]], np.float32),
+    "b": np.array([0, 0.5, -0.5], np.float32),
+    "log_std": np.array([-1, 0, 0.5], np.float32),
+}
+ROW = np.array([0.5, -1], np.float32)
+NEXT = np.array([2, 3], np.float32)
+
+
+@dataclass(frozen=True)
+class Form:
+    recorder: Callable[[int, int, int, bool], NumpyRecorder]
+    program: Callable[[Program, dict[str, Array], int], Any]
+
+    def core(self, program: Program = CATEGORICAL, weights: dict[str, Array] = WEIGHTS, inputs: int = 2) -> Any:
+        return self.program(program, weights, inputs).core
+
+    def discrete(self, masked: bool = False) -> NumpyRecorder:
+        return self.recorder(2, 3, 1, masked)
+
+    def continuous(self) -> NumpyRecorder:
+        return self.recorder(2, 0, 3, False)
+
+
+NUMPY = Form(NumpyRecorder, NumpyProgram)
+IN_USE = Form(Recorder, NativeProgram if NATIVE else NumpyProgram)
+NEEDS_NATIVE = pytest.mark.skipif(not NATIVE, reason="the native core is not installed, or RL4SYS_NUMPY=1")
+
+
+@pytest.fixture(params=[NUMPY, pytest.param(IN_USE, marks=NEEDS_NATIVE)], ids=["numpy", "native"])
+def form(request: pytest.FixtureRequest) -> Form:
+    chosen: Form = request.param
+    return chosen
+
+
+def take_step(recorder: NumpyRecorder, core: Any, draws: Draws, row: Any = ROW, mask: Any = None) -> int:
+    assert recorder.decide(core, row, mask, draws) is not None
+    return recorder.commit()
+
+
+def random_rows(count: int) -> Array:
+    return np.random.default_rng(0).standard_normal((count, 2)).astype(np.float32)
+
+
+def test_the_recorder_in_use_is_the_native_one_where_there_is_one() -> None:
+    assert (Recorder is NumpyRecorder) == (not NATIVE)
+
+
+def test_the_recorder_in_use_takes_the_core_of_a_snapshot_policy() -> None:
+    spec = Spec({"state": Box((2,))}, Discrete(3))
+    weights = {name: WEIGHTS[name] for name in ("w", "b")}
+    policy, recorder = SnapshotPolicy(Snapshot(0, spec, CATEGORICAL, weights)), IN_USE.discrete()
+    assert recorder.decide(policy.core, ROW, None, Draws(0)) == policy.decide(ROW, None, Draws(0))
+
+
+def test_a_decision_is_what_the_program_decides_from_the_same_draws(form: Form) -> None:
+    ours, theirs, recorder = Draws(3), Draws(3), form.discrete()
+    decisions = [recorder.decide(form.core(), row, None, ours) for row in random_rows(50)]
+    assert decisions == [form.core().decide(row, None, theirs) for row in random_rows(50)]
+    assert len({decision[0] for decision in decisions if decision}) == 3
+    assert ours.state() == theirs.state() == {"key": 3, "counter": 50}
+
+
+def test_a_continuous_decision_is_what_the_program_decides_from_the_same_draws(form: Form) -> None:
+    decision = form.continuous().decide(form.core(GAUSSIAN), ROW, None, Draws(3))
+    action, log_prob = form.core(GAUSSIAN).decide(ROW, None, Draws(3))
+    assert decision is not None
+    assert isinstance(decision[0], np.ndarray)
+    assert (decision[0].dtype, decision[0].tolist(), decision[1]) == (np.float32, action.tolist(), log_prob)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 1000])
+def test_steps_become_columns(form: Form, steps: int) -> None:
+    recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(steps)
+    decisions = []
+    for number, row in enumerate(rows):
+        decisions.append(recorder.decide(core, row, None, draws))
+        assert recorder.commit() == number
+        assert recorder.reward(number, number / 2)
+    columns = recorder.take(NEXT, None)
+    assert list(columns) == ["row", "action", "reward", "log_prob"]
+    assert columns["row"].tolist() == [*rows.tolist(), NEXT.tolist()]
+    assert [*zip(columns["action"].tolist(), columns["log_prob"].tolist(), strict=True)] == decisions
+    assert columns["reward"].tolist() == [number / 2 for number in range(steps)]
+    assert [column.dtype.name for column in columns.values()] == ["float32", "int64", "float32", "float32"]
+
+
+def test_continuous_actions_become_a_column_of_vectors(form: Form) -> None:
+    recorder, core, draws = form.continuous(), form.core(GAUSSIAN), Draws(0)
+    decisions = []
+    for row in random_rows(70):
+        decisions.append(recorder.decide(core, row, None, draws))
+        recorder.commit()
+    columns = recorder.take(None, None)
+    assert columns["action"].tolist() == [decision[0].tolist() for decision in decisions if decision]  # type: ignore[union-attr]
+    assert (columns["action"].shape, columns["action"].dtype) == ((70, 3), np.float32)
+    assert columns["log_prob"].tolist() == [decision[1] for decision in decisions if decision]
+
+
+def test_masks_are_recorded_and_none_means_that_all_is_legal(form: Form) -> None:
+    recorder, core, draws = form.discrete(masked=True), form.core(), Draws(0)
+    only_two: Any = [False, False, True]
+    for mask in (np.array(only_two), None, only_two):
+        decision = recorder.decide(core, ROW, mask, draws)
+        assert decision is not None
+        assert mask is None or decision[0] == 2
+        recorder.commit()
+    columns = recorder.take(NEXT, np.array([True, True, False]))
+    assert columns["mask"].dtype == np.bool_
+    assert columns["mask"].tolist() == [only_two, [True] * 3, only_two, [True, True, False]]
+    assert recorder.take(NEXT, None)["mask"].tolist() == [[True] * 3]
+
+
+def test_a_state_without_legal_actions_may_close_a_fragment(form: Form) -> None:
+    recorder = form.discrete(masked=True)
+    take_step(recorder, form.core(), Draws(0))
+    assert recorder.take(NEXT, np.zeros(3, np.bool_))["mask"].tolist() == [[True] * 3, [False] * 3]
+
+
+def test_where_the_next_row_is_unknown_the_last_one_stands_in_for_it(form: Form) -> None:
+    recorder, core, mask = form.discrete(masked=True), form.core(), np.array([True, False, True])
+    take_step(recorder, core, Draws(0), NEXT)
+    take_step(recorder, core, Draws(0), ROW, mask)
+    columns = recorder.take(None, None)
+    assert columns["row"].tolist() == [NEXT.tolist(), ROW.tolist(), ROW.tolist()]
+    assert columns["mask"].tolist() == [[True] * 3, mask.tolist(), mask.tolist()]
+
+
+def test_the_stand_in_is_right_where_the_columns_must_grow_for_it(form: Form) -> None:
+    recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(64)
+    for row in rows:
+        take_step(recorder, core, draws, row)
+    assert recorder.take(None, None)["row"].tolist() == [*rows.tolist(), rows[-1].tolist()]
+
+
+def test_a_trajectory_goes_on_in_the_next_fragment(form: Form) -> None:
+    recorder, core, draws = form.discrete(), form.core(), Draws(0)
+    assert [take_step(recorder, core, draws) for _ in range(3)] == [0, 1, 2]
+    assert (recorder.steps, recorder.offset, recorder.unrewarded) == (3, 0, 3)
+    recorder.take(NEXT, None)
+    assert (recorder.steps, recorder.offset, recorder.unrewarded) == (0, 3, 0)
+    assert [take_step(recorder, core, draws, NEXT) for _ in range(2)] == [3, 4]
+    assert recorder.reward(4, 7.0)
+    assert not recorder.reward(2, 9.0)
+    assert (recorder.steps, recorder.offset, recorder.unrewarded) == (2, 3, 1)
+    columns = recorder.take(ROW, None)
+    assert columns["row"].tolist() == [NEXT.tolist(), NEXT.tolist(), ROW.tolist()]
+    assert columns["reward"].tolist() == [0.0, 7.0]
+    assert recorder.offset == 5
+
+
+def test_rewards_may_come_late_in_any_order_and_be_replaced(form: Form) -> None:
+    recorder, core, draws = form.discrete(), form.core(), Draws(0)
+    for _ in range(4):
+        take_step(recorder, core, draws)
+    waiting = []
+    for step, value in ((2, 1.0), (0, 2), (2, np.float32(0.1)), (1, 0.0), (1, -1e-30)):
+        assert recorder.reward(step, value)
+        waiting.append(recorder.unrewarded)
+    assert waiting == [3, 2, 2, 1, 1]
+    assert recorder.take(None, None)["reward"].tolist() == np.array([2, -1e-30, 0.1, 0], np.float32).tolist()
+
+
+def test_a_reward_of_an_earlier_fragment_does_not_reach_the_same_place_of_the_next(form: Form) -> None:
+    recorder, core, draws = form.discrete(), form.core(), Draws(0)
+    for _ in range(2):
+        recorder.reward(take_step(recorder, core, draws), 5.0)
+    recorder.take(None, None)
+    take_step(recorder, core, draws)
+    assert not recorder.reward(0, 6.0)
+    assert recorder.unrewarded == 1
+    assert recorder.take(None, None)["reward"].tolist() == [0.0]
+
+
+def test_a_decision_replaces_the_pending_one(form: Form) -> None:
+    recorder, core, draws = form.discrete(), form.core(), Draws(1)
+    recorder.decide(core, NEXT, None, draws)
+    decision = recorder.decide(core, ROW, None, draws)
+    recorder.commit()
+    columns = recorder.take(None, None)
+    assert columns["row"].tolist() == [ROW.tolist()] * 2
+    assert (columns["action"][0], columns["log_prob"][0]) == decision
+
+
+@pytest.mark.parametrize("reason", ["limit", "nan", "policy"])
+@pytest.mark.parametrize("program", [CATEGORICAL, GAUSSIAN], ids=["discrete", "continuous"])
+def test_no_decision_leaves_the_pending_one_as_it_was(form: Form, program: Program, reason: str) -> None:
+    recorder = form.discrete() if program is CATEGORICAL else form.continuous()
+    core, draws = form.core(program), Draws(1)
+    decision = recorder.decide(core, ROW, None, draws)
+    assert decision is not None
+    if reason == "limit":
+        recorder.limit = 0
+    spoilt = form.core(program, {**WEIGHTS, "w": WEIGHTS["w"] * np.inf})
+    row = np.array([np.nan, 0], np.float32) if reason == "nan" else NEXT
+    assert recorder.decide(spoilt if reason == "policy" else core, row, None, draws) is None
+    assert recorder.commit() == 0
+    columns = recorder.take(None, None)
+    assert columns["row"].tolist() == [ROW.tolist()] * 2
+    assert np.array_equal(columns["action"][0], decision[0])
+    assert columns["log_prob"][0] == decision[1]
+
+
+def test_at_the_limit_no_decision_is_made_and_no_draw_used(form: Form) -> None:
+    recorder, core, draws = form.discrete(), form.core(), Draws(0)
+    assert recorder.limit > 10**9
+    recorder.limit = 2
+    assert recorder.limit == 2
+    assert [take_step(recorder, core, draws) for _ in range(2)] == [0, 1]
+    assert recorder.decide(core, ROW, None, draws) is None
+    assert (recorder.steps, draws.counter) == (2, 2)
+    recorder.take(None, None)
+    assert take_step(recorder, core, draws) == 2
+    recorder.limit = 1
+    assert recorder.decide(core, ROW, None, draws) is None
+    with pytest.raises(SpecError, match=r"the limit lies in 0\.\.2\*\*64-1, got -1"):
+        recorder.limit = -1
+
+
+@pytest.mark.parametrize("row", [[np.nan, 0], [0, np.inf], [-np.inf, 0], [1e300, 0]])
+def test_a_row_that_is_not_finite_in_float32_is_not_decided_on(form: Form, row: list[float]) -> None:
+    recorder, draws = form.discrete(), Draws(0)
+    assert recorder.decide(form.core(), row, None, draws) is None
+    with np.errstate(over="ignore"):
+        assert recorder.decide(form.core(), np.array(row, np.float32), None, draws) is None
+    assert draws.counter == 0
+    with pytest.raises(SpecError, match="no decision"):
+        recorder.commit()
+
+
+def test_a_step_needs_a_decision_of_its_own(form: Form) -> None:
+    recorder = form.discrete()
+    for _ in range(2):
+        with pytest.raises(SpecError, match="request_for_action comes before add_to_trajectory"):
+            recorder.commit()
+        take_step(recorder, form.core(), Draws(0))
+    assert recorder.steps == 2
+
+
+def test_only_a_step_that_was_taken_is_rewarded_and_with_a_number(form: Form) -> None:
+    recorder, core = form.discrete(), form.core()
+    take_step(recorder, core, Draws(0))
+    recorder.decide(core, ROW, None, Draws(0))
+    with pytest.raises(SpecError, match="step 1 was given a reward; the trajectory has 1 steps, numbered from 0"):
+        recorder.reward(1, 0.0)
+    with pytest.raises(SpecError, match=r"the step lies in 0\.\.2\*\*64-1, got -1"):
+        recorder.reward(-1, 0.0)
+    for value in (np.nan, np.inf, -np.inf, 1e39):
+        with pytest.raises(NumericalError, match="a reward is a finite float32, got"):
+            recorder.reward(0, value)
+    with pytest.raises(TypeError):
+        recorder.reward(0, None)  # type: ignore[arg-type]
+    assert recorder.unrewarded == 1
+
+
+def test_an_empty_fragment_is_closed_with_a_row(form: Form) -> None:
+    columns = form.discrete(masked=True).take(ROW, None)
+    shapes = {name: column.shape for name, column in columns.items()}
+    assert shapes == {"row": (1, 2), "mask": (1, 3), "action": (0,), "reward": (0,), "log_prob": (0,)}
+    assert columns["row"].tolist() == [ROW.tolist()]
+    continuous = form.continuous().take(ROW, None)
+    assert (continuous["action"].shape, continuous["action"].dtype) == ((0, 3), np.float32)
+    with pytest.raises(SpecError, match="a fragment without steps is closed with a row; none was given"):
+        form.discrete().take(None, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "mask", "error", "message"),
+    [
+        (np.array([np.nan, 0]), None, NumericalError, "the row that closes a fragment has a NaN or infinity"),
+        (np.zeros(3), None, SpecError, r"a row of float64 \(3,\) given; expected float32 \(2,\)"),
+        (ROW, np.ones(2, np.bool_), SpecError, r"a mask of bool \(2,\) was given; expected bool \(3,\)"),
+        (None, np.ones(3, np.bool_), SpecError, "a mask was given without the row it belongs to"),
+    ],
+)
+def test_what_cannot_close_a_fragment_takes_nothing_of_it(
+    form: Form, row: Any, mask: Any, error: type[RL4SysError], message: str
+) -> None:
+    recorder, core = form.discrete(masked=True), form.core()
+    recorder.reward(take_step(recorder, core, Draws(0)), 1.5)
+    recorder.decide(core, NEXT, None, Draws(0))
+    with pytest.raises(error, match=message):
+        recorder.take(row, mask)
+    assert recorder.commit() == 1
+    assert recorder.take(None, None)["reward"].tolist() == [1.5, 0.0]
+
+
+def test_taking_a_fragment_forgets_the_pending_decision(form: Form) -> None:
+    recorder = form.discrete()
+    recorder.decide(form.core(), ROW, None, Draws(0))
+    recorder.take(NEXT, None)
+    with pytest.raises(SpecError, match="no decision"):
+        recorder.commit()
+
+
+def test_the_last_steps_can_be_dropped(form: Form) -> None:
+    recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(5)
+    for row in rows:
+        take_step(recorder, core, draws, row)
+    recorder.reward(1, 1.0)
+    recorder.reward(4, 4.0)
+    recorder.decide(core, ROW, None, draws)
+    recorder.drop(2)
+    assert (recorder.steps, recorder.offset, recorder.unrewarded) == (3, 0, 2)
+    with pytest.raises(SpecError, match="no decision"):
+        recorder.commit()
+    with pytest.raises(SpecError, match="the last 4 steps cannot be dropped: the fragment has 3"):
+        recorder.drop(4)
+    assert take_step(recorder, core, draws) == 3
+    assert recorder.unrewarded == 3
+    columns = recorder.take(NEXT, None)
+    assert columns["row"].tolist() == [*rows[:3].tolist(), ROW.tolist(), NEXT.tolist()]
+    assert columns["reward"].tolist() == [0, 1, 0, 0]
+
+
+def test_a_mask_is_refused_where_none_is_recorded(form: Form) -> None:
+    draws = Draws(0)
+    for recorder, program in ((form.discrete(), CATEGORICAL), (form.continuous(), GAUSSIAN)):
+        for mask in (np.ones(3, np.bool_), np.ones(0, np.bool_)):
+            with pytest.raises(SpecError, match="a mask was given, but the spec has no mask among its observations"):
+                recorder.decide(form.core(program), ROW, mask, draws)
+            with pytest.raises(SpecError, match="a mask was given, but the spec has no mask"):
+                recorder.take(ROW, mask)
+    assert draws.counter == 0
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.zeros(3, np.bool_), "allows none of the 3 actions; at least one must be legal"),
+        (np.ones(4, np.bool_), r"a mask of bool \(4,\) was given; expected bool \(3,\)"),
+        (np.ones(3), r"a mask of float64 \(3,\) was given; expected bool \(3,\)"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused_before_any_draw(form: Form, mask: Any, message: str) -> None:
+    recorder, draws = form.discrete(masked=True), Draws(0)
+    with pytest.raises(SpecError, match=message):
+        recorder.decide(form.core(), ROW, mask, draws)
+    assert draws.counter == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "program", "message"),
+    [
+        ((3, 3, 1), CATEGORICAL, "rows of"),
+        ((2, 4, 1), CATEGORICAL, "the policy has rows of 2 numbers and 3 actions; the recorder has .* 4 actions"),
+        ((2, 0, 3), CATEGORICAL, "has .* 3 actions; the recorder has .* actions of 3 numbers"),
+        ((2, 3, 1), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* 3 actions"),
+        ((2, 0, 2), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* actions of 2 numbers"),
+    ],
+)
+def test_a_policy_of_other_sizes_is_refused(
+    form: Form, sizes: tuple[int, int, int], program: Program, message: str
+) -> None:
+    recorder, draws = form.recorder(*sizes, False), Draws(0)
+    for _ in range(2):
+        with pytest.raises(SpecError, match=message):
+            recorder.decide(form.core(program), np.zeros(sizes[0], np.float32), None, draws)
+    assert draws.counter == 0
+
+
+def test_the_policy_may_change_between_steps(form: Form) -> None:
+    recorder, draws = form.discrete(), Draws(0)
+    one, other = form.core(), form.core(CATEGORICAL.greedy())
+    steps = [take_step(recorder, core, draws) for core in (one, other, one, other)]
+    columns = recorder.take(None, None)
+    assert steps == [0, 1, 2, 3]
+    assert columns["log_prob"][1] == columns["log_prob"][3] == 0.0
+    assert columns["log_prob"][0] < 0.0
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [0.5, -1],
+        (0.5, -1.0),
+        ROW.astype(np.float64),
+        ROW.astype(">f4"),
+        ROW.reshape(2, 1),
+        ROW.astype(np.float64).reshape(1, 2, 1),
+        np.repeat(ROW, 2)[::2],
+        [[0.5], [-1]],
+        torch.tensor(ROW),
+        torch.tensor(ROW, requires_grad=True),
+        torch.tensor(ROW, dtype=torch.float64).reshape(1, 2).requires_grad_(),
+    ],
+    ids=lambda row: type(row).__name__,
+)
+def test_an_observation_may_come_in_any_form_that_holds_its_numbers(form: Form, row: Any) -> None:
+    recorder, core = form.discrete(), form.core()
+    assert recorder.decide(core, row, None, Draws(1)) == core.decide(ROW, None, Draws(1))
+    recorder.commit()
+    assert recorder.take(row, None)["row"].tolist() == [ROW.tolist()] * 2
+
+
+def test_an_observation_is_flattened_in_c_order(form: Form) -> None:
+    core = form.core(Program((), Operation("argmax")), {}, 6)
+    for order in ("C", "F"):
+        recorder = form.recorder(6, 6, 1, False)
+        take_step(recorder, core, Draws(0), np.arange(6, dtype=np.float32).reshape(2, 3).copy(order))
+        assert recorder.take(None, None)["row"].tolist() == [[0, 1, 2, 3, 4, 5]] * 2
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (np.zeros(3, np.float32), r"a row of float32 \(3,\) given; expected float32 \(2,\)"),
+        (np.zeros((2, 2)), r"a row of float64 \(2, 2\) given"),
+        (np.zeros(2, np.bool_), r"a row of bool \(2,\) given"),
+        (np.zeros(2, np.complex64), r"a row of complex64 \(2,\) given"),
+        ([[1.0, 2.0], [3.0]], "a row of unequal lengths given"),
+        ([], "a row of .* given"),
+        (None, "a row of object .* given"),
+    ],
+)
+def test_an_observation_of_other_numbers_is_refused(form: Form, row: Any, message: str) -> None:
+    draws = Draws(0)
+    with pytest.raises(SpecError, match=message):
+        form.discrete().decide(form.core(), row, None, draws)
+    assert draws.counter == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((0, 3, 1, False), "a recorder needs rows and actions of at least 1 number, got 0 and 1"),
+        ((2, 0, 0, False), "a recorder needs rows and actions of at least 1 number, got 2 and 0"),
+        ((2, 3, 2, False), "a discrete action is 1 number, got an action size of 2"),
+        ((2, 0, 3, True), "continuous actions take no mask"),
+        ((-1, 3, 1, False), r"the input size lies in 0\.\.2\*\*64-1, got -1"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(form: Form, sizes: tuple[int, int, int, bool], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        form.recorder(*sizes)
+
+
+def test_what_was_recorded_is_nobody_elses_memory(form: Form) -> None:
+    recorder, core, draws = form.continuous(), form.core(GAUSSIAN), Draws(0)
+    row, last = ROW.copy(), NEXT.copy()
+    decision = recorder.decide(core, row, None, draws)
+    assert decision is not None
+    assert isinstance(decision[0], np.ndarray)
+    drawn = decision[0].tolist()
+    row[:] = 0
+    decision[0][:] = 0
+    recorder.commit()
+    columns = recorder.take(last, None)
+    last[:] = 0
+    take_step(recorder, core, draws, np.zeros(2, np.float32))
+    again = recorder.take(None, None)
+    assert columns["row"].tolist() == [ROW.tolist(), NEXT.tolist()]
+    assert columns["action"].tolist() == [drawn]
+    for column in (*columns.values(), *again.values()):
+        np.add(column, 1, out=column)
+    assert take_step(recorder, core, draws) == 2
+    assert recorder.take(None, None)["row"].tolist() == [ROW.tolist()] * 2
+
+
+# Heads without a body: what they get is then the same in both forms to the last bit, and so is where they turn.
+KINDS: dict[str, tuple[Program, int, tuple[int, int, int, bool]]] = {
+    "discrete": (Program((), Operation("categorical")), 3, (3, 3, 1, False)),
+    "masked": (Program((), Operation("categorical")), 3, (3, 3, 1, True)),
+    "continuous": (Program((), Operation("gaussian", ("log_std",))), 3, (3, 0, 3, False)),
+}
+NUMBER = st.sampled_from([*np.random.default_rng(0).standard_normal(20).tolist(), 0, np.nan, np.inf, 1e300])
+FINITE = st.floats(-3, 3, width=32)
+ROWS = st.one_of(
+    st.tuples(FINITE, FINITE, FINITE),
+    st.tuples(FINITE, FINITE, FINITE).map(lambda row: np.array(row, np.float32)),
+    st.tuples(NUMBER, FINITE, FINITE),
+    st.just((1.0, 2.0)),
+)
+MASKS = st.one_of(st.none(), st.tuples(st.booleans(), st.booleans(), st.just(True)).map(np.array))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("decide"), ROWS, MASKS),
+    st.tuples(st.just("step"), ROWS, MASKS),
+    st.tuples(st.just("step"), ROWS, st.none()),
+    st.tuples(st.just("commit")),
+    st.tuples(st.just("reward"), st.integers(-1, 12), NUMBER),
+    st.tuples(st.just("take"), st.one_of(st.none(), ROWS), MASKS),
+    st.tuples(st.just("take"), st.none(), st.none()),
+    st.tuples(st.just("drop"), st.integers(0, 3)),
+    st.tuples(st.just("limit"), st.integers(0, 6)),
+)
+
+
+@dataclass
+class Side:
+    """One form at work on a sequence of operations."""
+
+    recorder: NumpyRecorder
+    core: Any
+    draws: Draws
+
+    def apply(self, name: str, *arguments: Any) -> Any:
+        try:
+            return self._apply(name, *arguments)
+        except NumericalError:
+            return NumericalError
+        except SpecError as problem:
+            return str(problem)
+
+    def _apply(self, name: str, *arguments: Any) -> Any:
+        if name == "limit":
+            self.recorder.limit = arguments[0]
+            return None
+        if name == "decide":
+            return self.recorder.decide(self.core, *arguments, self.draws)
+        if name == "step":
+            decision = self.recorder.decide(self.core, *arguments, self.draws)
+            return None if decision is None else (*decision, self.recorder.commit())
+        return getattr(self.recorder, name)(*arguments)
+
+    def state(self) -> tuple[int, int, int, int, dict[str, int]]:
+        recorder = self.recorder
+        return recorder.steps, recorder.offset, recorder.unrewarded, recorder.limit, self.draws.state()
+
+
+def assert_alike(expected: Any, got: Any) -> None:
+    if isinstance(expected, dict):
+        assert list(expected) == list(got)
+        for name, column in expected.items():
+            assert (column.dtype, column.shape) == (got[name].dtype, got[name].shape)
+            tolerance = 1e-6 if column.dtype == np.float32 and name in ("log_prob", "action") else 0.0
+            np.testing.assert_allclose(got[name], column, rtol=0, atol=tolerance)
+    elif isinstance(expected, tuple):
+        assert [type(value) for value in expected] == [type(value) for value in got]
+        for one, other in zip(expected, got, strict=True):
+            np.testing.assert_allclose(other, one, rtol=0, atol=1e-6)
+    else:
+        assert got == expected
+
+
+@NEEDS_NATIVE
+@settings(max_examples=300, deadline=None)
+@given(operations=st.lists(OPERATIONS, max_size=40), key=st.integers(0, 2**64 - 1))
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_both_forms_record_the_same_whatever_is_done(kind: str, operations: list[tuple[Any, ...]], key: int) -> None:
+    program, inputs, sizes = KINDS[kind]
+    reference, native = (
+        Side(form.recorder(*sizes), form.core(program, WEIGHTS, inputs), Draws(key)) for form in (NUMPY, IN_USE)
+    )
+    assert type(reference.recorder) is not type(native.recorder)
+    for operation in operations:
+        assert_alike(reference.apply(*operation), native.apply(*operation))
+        assert reference.state() == native.state()
+    final = np.zeros(3, np.float32)
+    assert_alike(reference.recorder.take(final, None), native.recorder.take(final, None))

@@ -1,0 +1,114 @@
+"""What a Learner would cost, before it is built."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from rl4sys.buffers.base import Demand
+from rl4sys.buffers.replay import Replay
+from rl4sys.buffers.rollout import Rollout, RolloutConfig
+from rl4sys.errors import ConfigError
+from rl4sys.learner import (
+    LearnerConfig,
+    build_learner,
+    learner_cost,
+    parse_algorithm,
+    parse_buffer,
+    parse_networks,
+)
+from rl4sys.registry import ALGORITHMS
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+
+CHOICES = Spec({"state": Box((4,)), "mask": Box((3,), "bool")}, Discrete(3))
+NUMBERS = Spec({"state": Box((2, 5)), "flags": Box((7,), "uint8")}, Box((6,)))
+
+
+def make_config(algorithm: str, networks: dict[str, Any], size: int = 100, **options: Any) -> LearnerConfig:
+    return LearnerConfig(
+        algorithm=parse_algorithm({"name": algorithm, **options}),
+        networks=parse_networks(networks, algorithm),
+        buffer=parse_buffer({"size": size}, algorithm),
+        total_timesteps=1000,
+    )
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("spec", [CHOICES, NUMBERS])
+@pytest.mark.parametrize("networks", [{}, {"critic": {"hidden_dims": [8]}}, {"actor": {"hidden_dims": []}}])
+def test_the_parameters_of_ppo_are_those_of_its_networks(spec: Spec, networks: dict[str, Any]) -> None:
+    config = make_config("ppo", networks)
+    built: Any = build_learner(spec, config, seed=1)._algorithm
+    assert learner_cost(spec, config).parameters == count(built._networks.actor) + count(built._networks.critic)
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("networks", [{}, {"critic": {"hidden_dims": [8], "activation": "relu"}}])
+def test_the_parameters_of_dqn_are_those_of_its_critic(dueling: bool, networks: dict[str, Any]) -> None:
+    config = make_config("dqn", networks, dueling=dueling)
+    built: Any = build_learner(CHOICES, config, seed=1)._algorithm
+    assert learner_cost(CHOICES, config).parameters == count(built._critic)
+
+
+def test_dqn_refuses_continuous_actions_before_it_counts() -> None:
+    with pytest.raises(ConfigError, match="dqn needs discrete actions"):
+        learner_cost(NUMBERS, make_config("dqn", {}))
+
+
+def test_an_algorithm_that_does_not_say_is_taken_to_have_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own:
+        Config = ALGORITHMS.get("ppo").Config
+        roles = ("one", "other")
+        usual_buffer = {"type": "trajectory", "size": 10}  # noqa: RUF012
+
+    monkeypatch.setattr(ALGORITHMS, "_own", {"own": Own})
+    config = make_config("own", {"one": {"hidden_dims": []}, "other": {"hidden_dims": []}})
+    assert learner_cost(CHOICES, config).parameters == 2 * (4 * 3 + 3)
+
+
+def trajectory(spec: Spec, steps: int) -> Trajectory:
+    columns = {f"obs.{name}": np.zeros((steps + 1, *box.shape), box.dtype) for name, box in spec.observation.items()}
+    columns["action"] = np.zeros((steps, *spec.action.shape), spec.action.dtype)
+    columns["reward"] = columns["log_prob"] = np.zeros(steps, np.float32)
+    return Trajectory(0, columns, terminated=True)
+
+
+@pytest.mark.parametrize("spec", [CHOICES, NUMBERS])
+def test_the_bytes_are_those_of_a_full_rollout(spec: Spec) -> None:
+    buffer = Rollout(RolloutConfig(type="trajectory", size=100), Demand())
+    buffer.add(trajectory(spec, 100), version=0)
+    held = sum(column.nbytes for column in buffer.state()["columns"].values())
+    assert learner_cost(spec, make_config("ppo", {}, size=100)).buffer_bytes == held
+
+
+def test_the_bytes_suffice_for_full_replay() -> None:
+    config = make_config("dqn", {}, size=100)
+    buffer = Replay(config.buffer, Demand())
+    buffer.add(trajectory(CHOICES, 100), version=0)
+    state = buffer.state()
+    held = sum(column.nbytes for column in (*state["columns"].values(), state["successor"]))
+    assert held <= learner_cost(CHOICES, config).buffer_bytes < 1.2 * held
+
+
+def test_what_no_machine_could_hold_is_counted_at_once() -> None:
+    spec = Spec({"state": Box((10**6,))}, Discrete(10**6))
+    largest = {"hidden_dims": [16384] * 64}
+    config = make_config("ppo", {"actor": largest, "critic": largest}, size=10**9)
+    learner_cost(CHOICES, make_config("ppo", {}))
+    memory, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    cost = learner_cost(spec, config)
+    seconds = time.perf_counter() - started
+    body = (10**6 + 1) * 16384 + 63 * (16384 + 1) * 16384
+    assert cost.parameters == 2 * body + (16384 + 1) * (10**6 + 1)
+    assert cost.buffer_bytes == 10**9 * (2 * 4 * 10**6 + 8 + 19)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 10_000, "less than 10 MB"
+    assert seconds < 1, "0.02 s on an idle machine"
