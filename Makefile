@@ -1,4 +1,4 @@
-# make quickstart   set everything up, then train a policy and show how it went
+# make quickstart   set everything up, then start a server and a system that learns with it, and show how it went
 # make test         set everything up, then run the tests
 # make check        format, lint, types, import rules and tests
 
@@ -7,11 +7,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORE := $(shell find cpp -name '*.hpp' -o -name '*.cpp' 2>/dev/null) CMakeLists.txt
 
-.PHONY: quickstart test check format setup bench-decision clean
+.PHONY: quickstart test check format setup bench-decision bench-live clean
 .DELETE_ON_ERROR:
 
 quickstart: $(READY)
-	$(BIN)/rl4sys train ppo_cartpole
+	$(BIN)/python -m rl4sys.examples.lunar.quickstart
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -35,6 +35,9 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh $(CORE)
 
 bench-decision: $(READY)
 	$(BIN)/python benchmarks/decision.py
+
+bench-live: $(READY)
+	$(BIN)/python benchmarks/live.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

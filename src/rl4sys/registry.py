@@ -85,7 +85,9 @@ NETWORKS = Registry("network", {"mlp": "rl4sys.networks.mlp:MLP"})
 BUFFERS = Registry(
     "buffer", {"trajectory": "rl4sys.buffers.rollout:Rollout", "uniform": "rl4sys.buffers.replay:Replay"}
 )
-ENVIRONMENTS = Registry("environment", {"gym": "rl4sys.environments.gym:make_gym"})
+ENVIRONMENTS = Registry(
+    "environment", {"gym": "rl4sys.environments.gym:make_gym", "live": "rl4sys.environments.live:make_live"}
+)
 
 register_algorithm = ALGORITHMS.register
 register_network = NETWORKS.register

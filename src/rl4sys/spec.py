@@ -27,6 +27,10 @@ STATE = "state"
 """The observation of a system that has only one."""
 
 
+DTYPES = ("float32", "float64", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
+"""What observations may be made of."""
+
+
 @dataclass(frozen=True)
 class Discrete:
     """One of ``choices`` alternatives, numbered from 0."""
@@ -60,6 +64,10 @@ class Box:
     high: tuple[float, ...] = (math.inf,)
 
     def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise SpecError(f"a box of type {self.dtype!r:.40}; it should be one of {', '.join(DTYPES)}")
+        if min((*self.shape, 0)) < 0:
+            raise SpecError(f"a box of shape {self.shape}; no axis can be shorter than 0")
         for name, bound in (("low", self.low), ("high", self.high)):
             if len(bound) not in (1, self.size):
                 raise SpecError(f"{name} has {len(bound)} values; a box of shape {self.shape} takes 1 or {self.size}")

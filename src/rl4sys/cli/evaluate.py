@@ -26,6 +26,10 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Start the episodes from other seeds than training did.")
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(help="Judge it in this environment instead of its own, such as the simulator of a live system."),
+    ] = None,
     stochastic: Annotated[
         bool, typer.Option("--stochastic", help="Act as in training, with chance, instead of greedily.")
     ] = False,
@@ -47,7 +51,10 @@ def evaluate(
     policy = trained_policy(opened, checkpoint, Notes(Console(stderr=True)))
     policy = policy if stochastic else policy.greedy()
     chosen = opened.config.experiment.seed if seed is None else seed
-    result = run_episodes(opened.config.environment, policy, episodes, chosen)
+    where = opened.config.environment
+    if environment is not None:
+        where = where.model_copy(update={"name": environment, "wrapper": "gym", "options": {}})
+    result = run_episodes(where, policy, episodes, chosen)
     if as_json:
         typer.echo(json.dumps(_as_json(result, run, checkpoint)))
     else:

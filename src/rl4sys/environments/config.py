@@ -15,7 +15,7 @@ class EnvironmentConfig(Config):
     name: str
     """A Gymnasium id such as CartPole-v1, or the name a plugin registered."""
     wrapper: str = "gym"
-    """The family of environments that `name` is looked up in: gym."""
+    """The family of environments that `name` is looked up in: gym; or live, for a system that a server trains for."""
     num_envs: int = Field(default=1, gt=0, le=4096)
     """Copies stepped together, each with its own random numbers."""
     normalize_obs: bool = False

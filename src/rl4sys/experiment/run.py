@@ -45,24 +45,35 @@ class Run:
 
     @classmethod
     def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
-        """A new directory with its folders, config and provenance."""
+        """A new directory, named by experiment and time, with its folders, config and provenance."""
         try:
-            run = cls(_new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}"), config)
-            for folder in _FOLDERS:
-                (run.path / folder).mkdir()
-            run._write_config()
-            record = {"seed": config.experiment.seed, **_life(now)}
-            write_synced(run.path / _PROVENANCE, json.dumps(record, indent=1).encode())
+            path = _new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}")
         except OSError as problem:
-            raise RunError(
-                f"cannot create a run directory in {root}: {problem.strerror}; choose another place with --root"
-            ) from problem
+            raise _cannot_create(root, problem) from problem
+        return cls.create_at(path, config, now)
+
+    @classmethod
+    def create_at(cls, path: Path, config: ExperimentConfig, now: datetime) -> Run:
+        """A run in just this directory. Its config is written last, so one with a config is whole."""
+        run = cls(path, config)
+        try:
+            for folder in _FOLDERS:
+                (path / folder).mkdir(parents=True, exist_ok=True)
+            record = {"seed": config.experiment.seed, **_life(now)}
+            write_synced(path / _PROVENANCE, json.dumps(record, indent=1).encode())
+            run._write_config()
+        except OSError as problem:
+            raise _cannot_create(path.parent, problem) from problem
         return run
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        return (path / _CONFIG).is_file()
 
     @classmethod
     def open(cls, path: Path) -> Run:
         """An existing run, by its directory."""
-        if not (path / _CONFIG).is_file():
+        if not cls.exists(path):
             raise RunError(f"{path} is not a run directory: it has no {_CONFIG}{_nearby(path)}")
         return cls(path, parse_experiment(config.load(path / _CONFIG), beside=path / "configs"))
 
@@ -111,6 +122,10 @@ class Run:
 
     def _write_config(self) -> None:
         replace_file(self.path / _CONFIG, config.to_yaml(self.config.to_settings()).encode())
+
+
+def _cannot_create(root: Path, problem: OSError) -> RunError:
+    return RunError(f"cannot create a run directory in {root}: {problem.strerror}; choose another place with --root")
 
 
 def _life(now: datetime) -> dict[str, Any]:

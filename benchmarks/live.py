@@ -1,0 +1,361 @@
+"""The live path, measured beside a per-step, eager-torch client of the usual kind (`per_step_peer.py`), in one run.
+
+    python benchmarks/live.py [decision] [ingest] [adoption] [fleet] [footprint] [placement]
+
+Without words all are run, which takes about three minutes. Compare ratios: times depend on the machine and its mood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from rl4sys.client import RL4SysAgent
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+from rl4sys.wire.call import Credentials, ask_status, open_channel
+from rl4sys.wire.messages import ClientMessage, Hello, ServerMessage, Trajectories
+from rl4sys.wire.service import CHANNEL_OPTIONS, CONNECT, PROTOCOL
+from rl4sys.wire.trajectories import encode_trajectory
+
+SPEC = Spec({"state": Box((8,))}, Discrete(4))
+ROW = np.random.default_rng(0).standard_normal(8).astype(np.float32)
+LENGTH = 1000
+
+
+def main() -> None:
+    measurements: dict[str, Callable[[], None]] = {
+        "decision": decision,
+        "ingest": ingest,
+        "adoption": adoption,
+        "fleet": fleet,
+        "footprint": footprint,
+        "placement": placement,
+    }
+    for name in sys.argv[1:] or measurements:
+        measurements[name]()
+
+
+def decision() -> None:
+    """request_for_action + add_to_trajectory + update_reward, with the server connected and learning."""
+    from per_step_peer import TorchClient
+
+    title("decision path: request_for_action + add_to_trajectory + update_reward, 8-64-64-4")
+    with server() as address, agent(address, "decision") as ours:
+        peer = TorchClient()
+        results: dict[str, list[float]] = {"rl4sys": [], "torch, eager": []}
+        for _ in range(3):
+            results["rl4sys"] += step_times(ours, 200_000)
+            results["torch, eager"] += step_times(peer, 4_000)
+    medians = {name: statistics.median(times) for name, times in results.items()}
+    for name, times in results.items():
+        p50, p99, p999 = np.percentile(times, [50, 99, 99.9])
+        print(f"  {name:<16} p50 {p50:8.2f} µs   p99 {p99:8.2f} µs   p99.9 {p999:8.2f} µs")
+    print(f"  ratio of medians: {medians['torch, eager'] / medians['rl4sys']:.0f}x")
+
+
+def step_times(client: Any, count: int) -> list[float]:
+    """Microseconds of each step of a promised loop."""
+    times, trajectory, clock = [0.0] * count, None, time.perf_counter_ns
+    for n in range(count):
+        began = clock()
+        trajectory, action = client.request_for_action(trajectory, ROW)
+        client.add_to_trajectory(trajectory, action)
+        action.update_reward(1.0)
+        times[n] = (clock() - began) / 1000
+    return times
+
+
+def ingest() -> None:
+    """Steps a second from a stream of a client to the server's disk, every commit synced."""
+    from per_step_peer import PeerServer, send
+
+    title(f"ingest: one stream, trajectories of {LENGTH} steps, journalled with synchronous=FULL")
+    ours, peers = [], []
+    with (
+        server() as address,
+        tempfile.TemporaryDirectory(dir=".") as folder,
+        PeerServer(Path(folder) / "peer.db") as peer,
+    ):
+        for repeat in range(3):
+            began = time.perf_counter()
+            pump(address, f"ingest-{repeat}", trajectories=2000)
+            ours.append(2000 * LENGTH / (time.perf_counter() - began))
+            began = time.perf_counter()
+            send(peer.address, 50_000, LENGTH)
+            peers.append(50_000 / (time.perf_counter() - began))
+    mine, theirs = statistics.median(ours), statistics.median(peers)
+    print(
+        f"  rl4sys            {mine / 1e6:8.2f} M steps/s   (each repeat: {', '.join(f'{r / 1e6:.2f}' for r in ours)})"
+    )
+    print(f"  message per step  {theirs / 1e6:8.3f} M steps/s")
+    print(f"  ratio of medians: {mine / theirs:.0f}x")
+
+
+def pump(address: str, policy_id: str, trajectories: int) -> None:
+    """Encode and send so many trajectories as fast as the stream takes them; wait until all are acknowledged."""
+    outgoing: queue.Queue[ClientMessage | None] = queue.Queue(8)
+    outgoing.put(ClientMessage(hello=hello(policy_id)))
+    given = some_trajectory(LENGTH)
+
+    def feed() -> None:
+        for start in range(1, trajectories + 1, 16):
+            contents = [encode_trajectory(given, n) for n in range(start, min(start + 16, trajectories + 1))]
+            outgoing.put(ClientMessage(trajectories=Trajectories(trajectory=contents)))
+
+    with open_channel(address, Credentials()) as channel:
+        call = channel.stream_stream(CONNECT, ClientMessage.SerializeToString, ServerMessage.FromString)
+        feeder = threading.Thread(target=feed)
+        for message in (stream := call(iter(outgoing.get, None))):
+            if message.WhichOneof("kind") == "welcome":
+                feeder.start()
+            if message.WhichOneof("kind") == "ack" and message.ack.sequence == trajectories:
+                break
+        outgoing.put(None)
+        stream.cancel()
+        feeder.join()
+
+
+def adoption() -> None:
+    """From the moment a version is made to the moment a client has it."""
+    title("adoption: version made → in the client's hands")
+    with server() as address, agent(address, "adoption", buffer={"size": 256}) as ours:
+        run = Path(ask_status(address, Credentials()).policies[0].run)
+        arrived: dict[int, int] = {}
+        delays = []
+        trajectory, until = None, time.monotonic() + 20
+        while time.monotonic() < until:
+            trajectory, action = ours.request_for_action(trajectory, ROW)
+            ours.add_to_trajectory(trajectory, action)
+            action.update_reward(1.0)
+            version = ours.version or 0
+            if version not in arrived:
+                arrived[version] = time.time_ns()
+                made = run / "versions" / f"{version:012d}.safetensors"
+                if version > 0 and made.exists():
+                    delays.append((arrived[version] - made.stat().st_mtime_ns) / 1e6)
+            # A system that has other things to do: about 2000 decisions a second.
+            time.sleep(0.0005)
+    p50, p99 = np.percentile(delays, [50, 99])
+    print(f"  p50 {p50:.1f} ms   p99 {p99:.1f} ms   over {len(delays)} versions")
+
+
+def fleet() -> None:
+    """Many clients at once: steady, in bounded memory."""
+    title("fleet: every client sends 100 steps 10 times a second for 15 s")
+    for clients, policies in ((64, 64), (256, 1)):
+        with server() as address:
+            latencies, refused = asyncio.run(drive_fleet(address, clients, policies))
+            status = ask_status(address, Credentials(), timeout_seconds=30)
+            learners = [policy.memory_bytes / 2**20 for policy in status.policies]
+            p50, p99 = np.percentile(latencies, [50, 99])
+            rate = len(latencies) * 100 / 15 / 1e3
+            print(f"  {clients} clients, {policies} policies: {rate:.0f} k steps/s acknowledged")
+            print(f"    acknowledged after p50 {p50:.0f} ms, p99 {p99:.0f} ms; streams broken: {refused}")
+            edge, all_learners = status.memory_bytes / 2**20, sum(learners)
+            print(
+                f"    memory: server {edge:.0f} MB, learners {all_learners:.0f} MB ({all_learners / policies:.0f} each)"
+            )
+
+
+async def drive_fleet(address: str, clients: int, policies: int) -> tuple[list[float], int]:
+    """Milliseconds to each acknowledgement, and how many streams ended early."""
+    latencies: list[float] = []
+    async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
+        ready = asyncio.Barrier(clients)
+        ends = await asyncio.gather(
+            *(one_client(channel, ready, f"fleet-{n % policies}", n, latencies) for n in range(clients)),
+            return_exceptions=True,
+        )
+    return latencies, sum(isinstance(end, BaseException) for end in ends)
+
+
+async def one_client(
+    channel: grpc.aio.Channel, ready: asyncio.Barrier, policy_id: str, number: int, latencies: list[float]
+) -> None:
+    method = channel.stream_stream(CONNECT, ClientMessage.SerializeToString, ServerMessage.FromString)
+    stream, sent, given, version = method(), {}, some_trajectory(100), 0
+    await stream.write(ClientMessage(hello=hello(policy_id, f"client-{number}", buffer={"size": 4096})))
+    while (await stream.read()).WhichOneof("kind") != "welcome":
+        pass
+    await ready.wait()
+
+    async def speak() -> None:
+        for sequence in range(1, 151):
+            trajectory = Trajectory(version, given.columns, episode=sequence, terminated=True)
+            sent[sequence] = time.perf_counter()
+            content = encode_trajectory(trajectory, sequence)
+            await stream.write(ClientMessage(trajectories=Trajectories(trajectory=[content])))
+            await asyncio.sleep(0.1)
+
+    speaking = asyncio.create_task(speak())
+    while sent or not speaking.done():
+        message = await asyncio.wait_for(stream.read(), 60)
+        if message.WhichOneof("kind") == "snapshot":
+            version = message.snapshot.version
+        for sequence in [n for n in sent if n <= message.ack.sequence]:
+            latencies.append(1000 * (time.perf_counter() - sent.pop(sequence)))
+    stream.cancel()
+
+
+def footprint() -> None:
+    """What a client costs its host."""
+    title("footprint of a client")
+    code = """
+import sys, time
+began = time.perf_counter()
+from rl4sys.client import RL4SysAgent
+imported = time.perf_counter() - began
+import numpy, resource
+agent = RL4SysAgent({config}, observation_space=8, action_space=4)
+row, trajectory = numpy.zeros(8, 'f4'), None
+for n in range(10_000):
+    trajectory, action = agent.request_for_action(trajectory, row)
+    agent.add_to_trajectory(trajectory, action)
+    action.update_reward(1.0)
+assert action.fallback_reason is None
+print(imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 'torch' in sys.modules)
+agent.close()
+"""
+    with server() as address:
+        config = json.dumps(
+            {**settings("footprint"), "client_id": "footprint", "server": {"address": address, "timeout_seconds": 60}}
+        )
+        results = [run_python(code.replace("{config}", repr(json.loads(config)))).split() for _ in range(3)]
+    imported = statistics.median(float(result[0]) for result in results)
+    memory = max(float(result[1]) for result in results)
+    print(f"  import {imported:.2f} s, {memory:.0f} MB after 10,000 decisions, torch loaded: {results[0][2]}")
+
+
+def placement() -> None:
+    """Where learners run: how late the server's event loop is while one learns in a thread, and in a process."""
+    title("placement: how late a 1 ms timer of the event loop is while a PPO learner learns")
+    for place in ("nobody learns", "thread", "process"):
+        code = PLACEMENT.replace("{place}", place)
+        p50, p99, most = run_python(code).split()
+        print(f"  {place:<14} p50 {p50:>6} ms   p99 {p99:>6} ms   max {most:>6} ms")
+
+
+PLACEMENT = """
+import asyncio, multiprocessing, threading, time
+import numpy as np
+
+def learn(stop):
+    from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer
+    from rl4sys.spec import Box, Discrete, Spec
+    from rl4sys.trajectory import Trajectory
+    import torch
+    torch.set_num_threads(1)
+    buffer = parse_buffer({'size': 2048}, 'ppo')
+    config = LearnerConfig(algorithm=parse_algorithm({'name': 'ppo'}), networks={}, buffer=buffer)
+    learner = build_learner(Spec({'state': Box((8,))}, Discrete(4)), config, 0)
+    rng = np.random.default_rng(0)
+    columns = {'obs.state': rng.standard_normal((513, 8)).astype('f4'), 'action': rng.integers(0, 4, 512),
+               'reward': np.ones(512, 'f4'), 'log_prob': np.full(512, -1.4, 'f4')}
+    while not stop.is_set():
+        learner.learn([Trajectory(learner.version, columns, terminated=True)])
+
+async def measure():
+    lateness, end = [], time.perf_counter() + 8
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        await asyncio.sleep(0.001)
+        lateness.append(1000 * (time.perf_counter() - began - 0.001))
+    print(*(f'{x:.2f}' for x in (*np.percentile(lateness[1000:], [50, 99]), max(lateness[1000:]))))
+
+if __name__ == '__main__':
+    stop = multiprocessing.Event()
+    kind = {'thread': threading.Thread, 'process': multiprocessing.get_context('fork').Process}.get('{place}')
+    if kind:
+        learner = kind(target=learn, args=(stop,))
+        learner.start()
+    asyncio.run(measure())
+    stop.set()
+    if kind:
+        learner.join()
+"""
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A real server in a process of its own, with its journal on this disk."""
+    with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
+        command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", root]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[3]
+        finally:
+            process.terminate()
+            process.wait(120)
+            process.stdout.close()
+
+
+@contextmanager
+def agent(address: str, policy_id: str, **changes: Any) -> Iterator[RL4SysAgent]:
+    config = {**settings(policy_id), "client_id": policy_id, "server": {"address": address, "timeout_seconds": 60}}
+    with RL4SysAgent({**config, **changes}, observation_space=8, action_space=4) as made:
+        assert made.version is not None
+        yield made
+
+
+def settings(name: str) -> dict[str, Any]:
+    layers = {"hidden_dims": [64, 64]}
+    return {"version": 1, "algorithm": {"name": "ppo"}, "network": {"actor": layers, "critic": layers}}
+
+
+def hello(policy_id: str, client_id: str | None = None, **changes: Any) -> Hello:
+    learner = {name: value for name, value in {**settings(policy_id), **changes}.items() if name != "version"}
+    return Hello(
+        protocol=PROTOCOL,
+        client_id=client_id or policy_id,
+        policy_id=policy_id,
+        instance=time.monotonic_ns(),
+        spec=json.dumps(SPEC.to_json()),
+        settings=json.dumps(learner),
+    )
+
+
+def some_trajectory(steps: int) -> Trajectory:
+    rng = np.random.default_rng(0)
+    columns = {
+        "obs.state": rng.standard_normal((steps + 1, 8)).astype(np.float32),
+        "action": rng.integers(0, 4, steps),
+        "reward": np.ones(steps, np.float32),
+        "log_prob": np.full(steps, -1.39, np.float32),
+    }
+    return Trajectory(0, columns, terminated=True)
+
+
+def run_python(code: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write(code)
+        script.flush()
+        done = subprocess.run(
+            [sys.executable, script.name], capture_output=True, text=True, env=environment, check=True
+        )
+    return done.stdout
+
+
+def title(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""``rl4sys status``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rl4sys.wire.messages import ClientStatus, PolicyStatus, StatusReply
+
+
+def status(
+    address: Annotated[str, typer.Argument(help="The server.")] = "localhost:50051",
+    token: Annotated[str | None, typer.Option(envvar="RL4SYS_TOKEN", help="A token the server knows.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="Speak TLS; the authority that signed the server's.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="A client's certificate, where the server wants one.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Show what a training server is doing: policies, versions, rates, staleness, data used and dropped, clients."""
+    from rl4sys.wire.call import Credentials, ask_status
+
+    reply = ask_status(address, Credentials(token, tls_ca, tls_cert, tls_key))
+    if as_json:
+        from google.protobuf.json_format import MessageToDict
+
+        fields = MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        typer.echo(json.dumps(fields))
+    else:
+        _show(Console(), reply, address)
+
+
+def _show(console: Console, reply: StatusReply, address: str) -> None:
+    console.print(
+        f"rl4sys {reply.release} at {escape(address)}, up {_duration(reply.uptime_seconds)}, "
+        f"{reply.memory_bytes / 2**20:.0f} MB; policies in {escape(reply.root)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not reply.policies:
+        console.print("no policies yet: a client makes one by connecting")
+        return
+    policies, clients = _table("policies", _POLICY_HEADINGS), _table("clients", _CLIENT_HEADINGS)
+    for policy in reply.policies:
+        policies.add_row(*_policy_row(policy))
+        for client in policy.clients:
+            clients.add_row(*_client_row(client, policy.policy_id))
+    console.print(policies)
+    if clients.row_count:
+        console.print(clients)
+    for policy in reply.policies:
+        if policy.problem:
+            console.print(f"[red]{escape(policy.policy_id)}: {escape(policy.problem)}[/red]")
+
+
+_POLICY_HEADINGS = (
+    *("policy", "state", "version", "return", "steps/s", "received", "used", "refused", "waiting"),
+    *("staleness", "model", "journal", "memory"),
+)
+_CLIENT_HEADINGS = ("client", "policy", "version", "steps", "decisions", "fallbacks", "dropped", "refused", "connected")
+
+
+def _table(title: str, headings: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("policy", "state", "client") else "right")
+    return table
+
+
+def _client_row(client: ClientStatus, policy_id: str) -> tuple[str, ...]:
+    report = client.report
+    figures = (report.decisions, report.fallback_decisions, report.dropped_steps, client.trajectories_refused)
+    return (
+        escape(client.client_id),
+        escape(policy_id),
+        str(report.adopted_version),
+        f"{client.steps_received:,}",
+        *(f"{figure:,}" for figure in figures),
+        _duration(client.connected_seconds),
+    )
+
+
+def _policy_row(policy: PolicyStatus) -> tuple[str, ...]:
+    learnt = policy.steps_used + policy.steps_refused
+    share = f" ({100 * policy.steps_used / learnt:.1f}%)" if learnt else ""
+    return (
+        escape(f"{policy.policy_id} ({policy.algorithm})"),
+        policy.state,
+        str(policy.version),
+        f"{policy.episode_return:.1f}" if policy.HasField("episode_return") else "",
+        f"{policy.steps_per_second:,.0f}",
+        f"{policy.steps_received:,}",
+        f"{policy.steps_used:,}{share}",
+        f"{policy.steps_refused:,}",
+        f"{policy.steps_waiting:,}",
+        f"{policy.staleness:.1f}",
+        f"{policy.snapshot_bytes / 1000:.1f} kB",
+        f"{policy.journal_bytes / 2**20:.1f} MB",
+        f"{policy.memory_bytes / 2**20:.0f} MB",
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

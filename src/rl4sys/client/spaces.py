@@ -1,0 +1,200 @@
+"""What a client sees and does, from its file or from spaces handed to it, as a Spec.
+
+Gymnasium's spaces are recognised by their attributes: the client does not import Gymnasium.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from rl4sys.errors import ConfigError, SpecError
+from rl4sys.spec import MASK, STATE, Array, Box, Discrete, Space, Spec
+
+GYMNASIUM_MASK = "action_mask"
+"""What Gymnasium environments by custom call the mask in a Dict observation."""
+
+_BLOCK = {"shape", "dtype", "low", "high"}
+_DTYPES = ("float32", "int64", "bool", "uint8", "int8", "int16", "int32", "uint16", "uint32")
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """A spec, and what it does not say: the number that the system gives to the first choice."""
+
+    spec: Spec
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a client's file says of its spaces: any of them may be absent."""
+
+    observation: Any = None
+    action: Any = None
+    mask: bool = False
+
+
+def make_spaces(sizes: Sizes, observation_space: Any = None, action_space: Any = None) -> Spaces:
+    """The spaces given, or where none is, those of the file; where both are there they must agree."""
+    if isinstance(observation_space, Spec):
+        return Spaces(observation_space)
+    observation = _chosen("observation", _boxes(observation_space), _written_observation(sizes.observation))
+    action = _chosen("action", _action(action_space), _written_action(sizes.action))
+    if not observation or action is None:
+        raise ConfigError(_missing(observation_missing=not observation, action_missing=action is None))
+    if sizes.mask or MASK in observation:
+        if not isinstance(action, Discrete):
+            raise ConfigError("mask is true, but the action is continuous; only choices can be masked")
+        observation = {**observation, MASK: Box((action.choices,), "bool", (0.0,), (1.0,))}
+    return Spaces(Spec(observation, action), int(getattr(action_space, "start", 0)))
+
+
+def _missing(*, observation_missing: bool, action_missing: bool) -> str:
+    absent = {"observation": observation_missing, "action": action_missing}
+    names = [name for name, missing in absent.items() if missing]
+    subject = "the size of " + " and of ".join(names) + (" is" if len(names) == 1 else " are")
+    arguments = ", ".join(f"{name}_space=..." for name in names)
+    lines = " and ".join(_EXAMPLES[name] for name in names)
+    return (
+        f"{subject} missing: the config names none. Give RL4SysAgent(conf_path, {arguments}), Gymnasium's spaces or "
+        f"our own, or write {lines} in the config"
+    )
+
+
+_EXAMPLES = {"observation": "`observation: 8` (so many numbers)", "action": "`action: 4` (so many choices)"}
+
+
+def _chosen(noun: str, given: Any, written: Any) -> Any:
+    if not given or not written:
+        return given or written
+    if _outline(given) != _outline(written):
+        raise ConfigError(
+            f"the config's {noun} is {_outline(written)}, and {noun}_space is {_outline(given)}; "
+            f"remove {noun} from the config, or correct one of them"
+        )
+    return given
+
+
+def _outline(space: Space | Mapping[str, Space]) -> Any:
+    """The shapes alone: bounds and types may be more exact in one place than in the other."""
+    if isinstance(space, Discrete):
+        return f"{space.choices} choices"
+    if isinstance(space, Box):
+        return space.shape
+    outlines = {name: _outline(part) for name, part in space.items() if name != MASK}
+    return outlines[STATE] if list(outlines) == [STATE] else outlines
+
+
+def _written_observation(written: Any) -> dict[str, Box]:
+    if written is None:
+        return {}
+    if isinstance(written, Mapping) and "shape" not in written:
+        if not written:
+            raise ConfigError("observation is an empty block; write a size for each name")
+        return {str(name): _written_box(part, f"observation.{name}") for name, part in written.items()}
+    return {STATE: _written_box(written, "observation")}
+
+
+def _written_box(written: Any, at: str) -> Box:
+    if not isinstance(written, Mapping):
+        return Box(_shape(written, at))
+    unknown = set(written) - _BLOCK
+    if unknown or "shape" not in written:
+        raise ConfigError(f"{at} is {dict(written)!r:.80}; its block holds shape and, if need be, dtype, low, high")
+    dtype = str(written.get("dtype", "float32"))
+    if dtype not in _DTYPES:
+        raise ConfigError(f"{at}.dtype is {dtype!r}; it should be one of {', '.join(_DTYPES)}")
+    return _bounded(_shape(written["shape"], at), dtype, written, at)
+
+
+def _bounded(shape: tuple[int, ...], dtype: str, written: Mapping[str, Any], at: str) -> Box:
+    low = _written_bound(written.get("low"), -math.inf, f"{at}.low")
+    high = _written_bound(written.get("high"), math.inf, f"{at}.high")
+    try:
+        return Box(shape, dtype, low, high)
+    except SpecError as problem:
+        raise ConfigError(f"{at}: {problem}") from problem
+
+
+def _written_bound(written: Any, otherwise: float, at: str) -> tuple[float, ...]:
+    try:
+        return (otherwise,) if written is None else _bound(np.asarray(written, np.float32))
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(f"{at} is {written!r:.80}; it should be a number, or a list of them") from problem
+
+
+def _shape(written: Any, at: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(index(n) for n in written) if isinstance(written, list | tuple) else (index(written),)
+    except TypeError:
+        shape = ()
+    if not shape or min(shape) < 1 or isinstance(written, bool):
+        raise ConfigError(f"{at} is {written!r:.80}; it should be a size such as 8, or a shape such as [84, 84, 4]")
+    return shape
+
+
+def _written_action(written: Any) -> Space | None:
+    if written is None:
+        return None
+    if isinstance(written, Mapping):
+        if set(written) - {"size", "low", "high"} or "size" not in written:
+            raise ConfigError(f"action is {dict(written)!r:.80}; its block holds size and, if need be, low and high")
+        return _bounded(_shape(written["size"], "action.size"), "float32", written, "action")
+    if isinstance(written, bool) or not isinstance(written, int) or written < 1:
+        raise ConfigError(f"action is {written!r:.80}; it should be a number of choices, or a block with size")
+    return Discrete(written)
+
+
+def _boxes(space: Any) -> dict[str, Box]:
+    """A space that was handed over, by name."""
+    if space is None:
+        return {}
+    if isinstance(space, int):
+        return {STATE: Box(_shape(space, "observation_space"))}
+    if isinstance(space, Box):
+        return {STATE: space}
+    # Gymnasium's Dict is a mapping too, but one whose `in` asks about samples.
+    parts = getattr(space, "spaces", space)
+    if isinstance(parts, Mapping):
+        boxes = {str(name): _box(part) for name, part in parts.items() if name != GYMNASIUM_MASK}
+        # What it holds follows from the number of choices, which are not known here.
+        return boxes | ({MASK: Box((1,), "bool")} if GYMNASIUM_MASK in parts else {})
+    return {STATE: _box(space)}
+
+
+def _box(space: Any) -> Box:
+    if isinstance(space, Box):
+        return space
+    if not _is_gymnasium_box(space):
+        raise SpecError(
+            f"observations of {space} cannot be sent by a client; use Box, or a Dict of them (a Discrete as one-hot)"
+        )
+    dtype = "float32" if space.dtype.kind == "f" else str(space.dtype)
+    return Box(tuple(space.shape), dtype, _bound(space.low), _bound(space.high))
+
+
+def _action(space: Any) -> Space | None:
+    if space is None or isinstance(space, Box | Discrete):
+        return space
+    if isinstance(space, int):
+        return _written_action(space)
+    if hasattr(space, "n") and hasattr(space, "start"):
+        return Discrete(int(space.n))
+    if _is_gymnasium_box(space) and space.dtype.kind == "f":
+        return Box(tuple(space.shape), "float32", _bound(space.low), _bound(space.high))
+    raise SpecError(f"actions of {space} are not supported; use Discrete, or Box of floats")
+
+
+def _is_gymnasium_box(space: Any) -> bool:
+    return all(hasattr(space, name) for name in ("low", "high", "shape", "dtype"))
+
+
+def _bound(values: Array) -> tuple[float, ...]:
+    flat = [float(v) for v in values.ravel()]
+    return (flat[0],) if flat and all(v == flat[0] for v in flat) else tuple(flat)

@@ -1,0 +1,169 @@
+"""One conversation with a training server over gRPC: messages out, messages in, the end."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import grpc
+
+from rl4sys.errors import ConfigError
+from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, ServerMessage
+from rl4sys.wire.service import ACT, CHANNEL_OPTIONS, CONNECT
+
+if TYPE_CHECKING:
+    from rl4sys.client.config import ServerSettings
+
+_OPTIONS: list[tuple[str, Any]] = [
+    *CHANNEL_OPTIONS,
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # One attempt per channel: when to try again is decided by the link.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_retries", 0),
+]
+_AT_ONCE = 2
+_JOIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """The server said something."""
+
+    stream: Stream
+    message: ServerMessage
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The conversation is over; ``code`` is gRPC's word for why, OK if the server just stopped."""
+
+    stream: Stream
+    code: str
+    details: str
+
+
+Event: TypeAlias = Received | Ended | None
+"""None says only that it is time to look again."""
+
+Deliver: TypeAlias = Callable[[Event], None]
+
+
+class Stream(Protocol):
+    """What the link needs of a connection; tests may bring their own."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether another message may be sent without piling up."""
+
+    def send(self, message: ClientMessage) -> None: ...
+
+    def act(self, request: ActRequest, timeout_seconds: float) -> ActReply:
+        """One decision by the server; raises `grpc.RpcError`. From any thread."""
+
+    def close(self) -> None: ...
+
+
+class GrpcStream:
+    """A Connect call on a channel of its own. Whatever happens is delivered from other threads."""
+
+    def __init__(self, endpoint: Endpoint, deliver: Deliver) -> None:
+        self._endpoint, self._deliver = endpoint, deliver
+        self._outgoing: queue.SimpleQueue[ClientMessage | None] = queue.SimpleQueue()
+        self._given = self._gone = 0
+        self._channel = endpoint.channel()
+        self._act = self._channel.unary_unary(
+            ACT, request_serializer=ActRequest.SerializeToString, response_deserializer=ActReply.FromString
+        )
+        connect = self._channel.stream_stream(
+            CONNECT, request_serializer=ClientMessage.SerializeToString, response_deserializer=ServerMessage.FromString
+        )
+        self._call = connect(self._messages(), metadata=endpoint.metadata)
+        self._receiver = threading.Thread(target=self._receive, name="rl4sys-receiver", daemon=True)
+        self._receiver.start()
+
+    @property
+    def ready(self) -> bool:
+        return self._given - self._gone < _AT_ONCE
+
+    def send(self, message: ClientMessage) -> None:
+        self._given += 1
+        self._outgoing.put(message)
+
+    def act(self, request: ActRequest, timeout_seconds: float) -> ActReply:
+        reply: ActReply = self._act(request, timeout=timeout_seconds, metadata=self._endpoint.metadata)
+        return reply
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        self._call.cancel()
+        self._channel.close()
+        self._receiver.join(_JOIN_SECONDS)
+
+    def _messages(self) -> Iterator[ClientMessage]:
+        """Read by gRPC, which asks for another message when the one before has left."""
+        while (message := self._outgoing.get()) is not None:
+            yield message
+            self._gone += 1
+            self._deliver(None)
+
+    def _receive(self) -> None:
+        try:
+            for message in self._call:
+                self._deliver(Received(self, message))
+        except grpc.RpcError:
+            pass
+        # Cancelled by ourselves, the channel may be gone too.
+        code, details = self._call.code(), self._call.details()
+        self._deliver(Ended(self, code.name if code is not None else "UNKNOWN", details or ""))
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server is and how this client shows who it is."""
+
+    address: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    credentials: grpc.ChannelCredentials | None = None
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> Endpoint:
+        """With the token and certificates read from their files."""
+        token = settings.token
+        if settings.token_file is not None:
+            token = _read(settings.token_file, "server.token_file").decode("utf-8", "replace").strip().split("\n")[0]
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        return cls(settings.address, metadata, _credentials(settings))
+
+    def channel(self) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address, _OPTIONS)
+        return grpc.secure_channel(self.address, self.credentials, _OPTIONS)
+
+    def open(self, deliver: Deliver) -> Stream:
+        return GrpcStream(self, deliver)
+
+
+def _credentials(settings: ServerSettings) -> grpc.ChannelCredentials | None:
+    tls = settings.tls
+    if tls is None:
+        return None
+    if (tls.cert is None) != (tls.key is None):
+        raise ConfigError("server.tls has only one of cert and key; a client's certificate needs both")
+    ca, cert, key = (
+        None if path is None else _read(path, f"server.tls.{name}")
+        for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
+    )
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _read(path: Path, setting: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise ConfigError(f"{setting} is {str(path)!r}, which cannot be read: {problem.strerror}") from problem

@@ -1,0 +1,215 @@
+"""The gRPC edge: reads and writes messages, checks tokens, and leaves every decision to the dispatcher."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from operator import methodcaller
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from rl4sys.errors import RL4SysError, RunError, SpecError
+from rl4sys.policy.draws import Draws
+from rl4sys.server.access import Access
+from rl4sys.server.connection import Connection
+from rl4sys.server.dispatcher import Dispatcher
+from rl4sys.server.session import Session
+from rl4sys.spec import MASK, Array, Spec
+from rl4sys.trajectory import OBSERVATION
+from rl4sys.wire.columns import decode_column, encode_column
+from rl4sys.wire.messages import (
+    ActReply,
+    ActRequest,
+    ClientMessage,
+    Hello,
+    Problem,
+    ServerMessage,
+    StatusReply,
+    StatusRequest,
+    Welcome,
+)
+from rl4sys.wire.service import MAX_MESSAGE_BYTES, SERVICE
+
+_log = logging.getLogger("rl4sys.server")
+
+_HELLO_SECONDS = 10.0
+_MODEL_SECONDS = 30.0
+_Context = grpc.aio.ServicerContext[Any, Any]
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+class Service:
+    """Answers the three methods of ``rl4sys.v1.Training``. Messages come as bytes, so that we word what is wrong."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, access: Access, status: Callable[[], Awaitable[StatusReply]], release: str
+    ) -> None:
+        self._dispatcher, self._access, self._status, self._release = dispatcher, access, status, release
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        reply = methodcaller("SerializeToString")
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Connect": grpc.stream_stream_rpc_method_handler(self._connect, None, reply),
+            "Act": grpc.unary_unary_rpc_method_handler(self._act, None, reply),
+            "Status": grpc.unary_unary_rpc_method_handler(self._report, None, reply),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _connect(self, messages: AsyncIterator[bytes], context: _Context) -> None:
+        hello = await self._hello(messages, context)
+        await self._authorize(context, hello.client_id, hello.policy_id)
+        try:
+            session, connection, on_disk = await self._dispatcher.join(hello, context.peer())
+        except RL4SysError as problem:
+            await _refuse(context, problem)
+            return
+        _log.info("client joins", extra={"client": hello.client_id, "policy": hello.policy_id, "peer": connection.peer})
+        try:
+            await context.write(ServerMessage(welcome=self._welcome(session, on_disk)))
+            await self._converse(messages, context, session, connection)
+        finally:
+            session.leave(connection)
+            _log.info("client leaves", extra={"client": hello.client_id, "policy": hello.policy_id})
+
+    async def _converse(
+        self, messages: AsyncIterator[bytes], context: _Context, session: Session, connection: Connection
+    ) -> None:
+        """Read and write at once, until either side ends."""
+        sides = [
+            asyncio.create_task(self._listen(messages, context, session, connection)),
+            asyncio.create_task(_speak(context, session, connection)),
+        ]
+        try:
+            done, _ = await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+            for side in done:
+                side.result()
+        finally:
+            for side in sides:
+                side.cancel()
+            await asyncio.gather(*sides, return_exceptions=True)
+
+    async def _listen(
+        self, messages: AsyncIterator[bytes], context: _Context, session: Session, connection: Connection
+    ) -> None:
+        async for content in messages:
+            message = await _parse(ClientMessage, content, context)
+            kind = message.WhichOneof("kind")
+            if kind == "trajectories":
+                await session.intake.receive(connection, list(message.trajectories.trajectory))
+            elif kind == "report":
+                connection.report = message.report
+            else:
+                text = f"after Hello come trajectories and reports, not {kind}"
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+    async def _hello(self, messages: AsyncIterator[bytes], context: _Context) -> Hello:
+        try:
+            content = await asyncio.wait_for(anext(messages, None), _HELLO_SECONDS)
+        except TimeoutError:
+            content = None
+        if content is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a client says Hello first")
+        message = await _parse(ClientMessage, content, context)
+        if message.WhichOneof("kind") != "hello":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a client says Hello first")
+        return message.hello
+
+    async def _authorize(self, context: _Context, client_id: str, policy_id: str) -> None:
+        token = _token(context)
+        if not self._access.known(token):
+            _log.warning("unknown token", extra={"client": client_id, "peer": context.peer()})
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the server wants a token, and knows no such one")
+        if not self._access.allows(token, client_id, policy_id):
+            text = f"this token does not allow client {client_id!r:.110} to use policy {policy_id!r:.110}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+
+    def _welcome(self, session: Session, on_disk: int) -> Welcome:
+        welcome = Welcome(
+            lineage=session.lineage,
+            acknowledged=on_disk,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_trajectory_steps=session.intake.max_trajectory_steps,
+            release=self._release,
+        )
+        if session.max_staleness is not None:
+            welcome.max_staleness = session.max_staleness
+        return welcome
+
+    async def _act(self, content: bytes, context: _Context) -> ActReply:
+        request = await _parse(ActRequest, content, context)
+        await self._authorize(context, request.client_id, request.policy_id)
+        try:
+            session = await self._dispatcher.find(request.policy_id)
+            policy = await asyncio.wait_for(session.policy(), _MODEL_SECONDS)
+            observation = _observation(request, session.spec)
+            draws = Draws(request.draws_key, request.draws_counter)
+            decision = policy.act(observation, {}, draws)
+        except RL4SysError as problem:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.policy_id} has no model yet")
+        return ActReply(
+            action=encode_column("action", decision.action),
+            log_prob=float(decision.log_prob[0]),
+            version=policy.version,
+            draws_counter=draws.counter,
+            lineage=session.lineage,
+            wants=session.progress.get("wants", 0),
+        )
+
+    async def _report(self, content: bytes, context: _Context) -> StatusReply:
+        await _parse(StatusRequest, content, context)
+        if not self._access.known(_token(context)):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the server wants a token, and knows no such one")
+        return await self._status()
+
+
+async def _speak(context: _Context, session: Session, connection: Connection) -> None:
+    while True:
+        messages, model = await connection.to_say()
+        for message in messages:
+            await context.write(message)
+        if model is not None:
+            await context.write(ServerMessage(snapshot=session.encode(model, connection)))
+
+
+async def _refuse(context: _Context, problem: RL4SysError) -> None:
+    """Say why, then end the stream. What another time may allow is told apart from what never will be."""
+    kind = Problem.SERVER if isinstance(problem, RunError) else Problem.REFUSED
+    await context.write(ServerMessage(problem=Problem(kind=kind, message=str(problem))))
+    code = grpc.StatusCode.UNAVAILABLE if isinstance(problem, RunError) else grpc.StatusCode.INVALID_ARGUMENT
+    await context.abort(code, str(problem)[:1000])
+
+
+async def _parse(kind: type[_Kind], content: bytes, context: _Context) -> _Kind:
+    try:
+        return kind.FromString(content)
+    except DecodeError:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.name}: {len(content)} bytes")
+        raise
+
+
+def _token(context: _Context) -> str | None:
+    for name, value in context.invocation_metadata() or ():
+        if name == "authorization" and isinstance(value, str) and value.startswith("Bearer "):
+            return value.removeprefix("Bearer ")
+    return None
+
+
+def _observation(request: ActRequest, spec: Spec) -> dict[str, Array]:
+    """The single row of each observation that a request carries, checked."""
+    columns = {column.name: decode_column(column) for column in request.observation}
+    expected = {f"{OBSERVATION}{name}": box for name, box in spec.observation.items()}
+    if set(columns) != set(expected):
+        raise SpecError(f"an observation has the columns {sorted(columns)}; expected {sorted(expected)}")
+    for name, box in expected.items():
+        column, shape = columns[name], (1, *box.shape)
+        if column.shape != shape or column.dtype != np.dtype(box.dtype):
+            raise SpecError(f"{name} is {column.dtype} of shape {column.shape}; expected {box.dtype} of {shape}")
+    if OBSERVATION + MASK in columns and not columns[OBSERVATION + MASK].any():
+        raise SpecError("the mask allows no action at all")
+    return {name.removeprefix(OBSERVATION): column for name, column in columns.items()}

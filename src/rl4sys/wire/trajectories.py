@@ -1,0 +1,103 @@
+"""Trajectories ⇄ bytes, and what a trajectory must be to be learnt from."""
+
+from __future__ import annotations
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from rl4sys.errors import NumericalError, SpecError
+from rl4sys.spec import MASK, Array, Discrete, Spec
+from rl4sys.trajectory import OBSERVATION, Trajectory
+from rl4sys.wire.columns import decode_column, encode_column
+from rl4sys.wire.messages import Trajectory as TrajectoryMessage
+
+_LARGEST = 2**63 - 1
+"""Numbers of the wire are kept in SQLite and numpy as signed 64-bit integers."""
+
+
+def encode_trajectory(trajectory: Trajectory, sequence: int) -> bytes:
+    columns = [encode_column(name, column) for name, column in trajectory.columns.items()]
+    message = TrajectoryMessage(
+        sequence=sequence,
+        version=trajectory.version,
+        episode=trajectory.episode,
+        offset=trajectory.offset,
+        terminated=trajectory.terminated,
+        truncated=trajectory.truncated,
+        columns=columns,
+    )
+    return message.SerializeToString()
+
+
+def decode_trajectory(content: bytes) -> tuple[Trajectory, int]:
+    """The trajectory and its sequence; its columns are views of ``content``'s message."""
+    try:
+        message = TrajectoryMessage.FromString(content)
+    except DecodeError as problem:
+        raise SpecError(f"not a trajectory: {problem}") from problem
+    columns = {column.name: decode_column(column) for column in message.columns}
+    if len(columns) < len(message.columns):
+        raise SpecError("a trajectory has two columns of one name")
+    if "reward" not in columns or columns["reward"].ndim != 1:
+        raise SpecError("a trajectory needs the column reward, one number per step")
+    if any(column.ndim == 0 for column in columns.values()):
+        raise SpecError("a trajectory's columns have a row per step; one of them is a single number")
+    if message.sequence < 1:
+        raise SpecError("a trajectory's sequence starts at 1")
+    if max(message.sequence, message.version, message.episode, message.offset) > _LARGEST:
+        raise SpecError("a number of the trajectory is beyond 2**63 - 1")
+    trajectory = Trajectory(
+        version=message.version,
+        columns=columns,
+        episode=message.episode,
+        offset=message.offset,
+        terminated=message.terminated,
+        truncated=message.truncated,
+    )
+    return trajectory, message.sequence
+
+
+def check_trajectory(trajectory: Trajectory, spec: Spec, max_steps: int) -> None:
+    """Raise unless the trajectory fits ``spec`` in every column, has only numbers and only legal actions."""
+    if not 1 <= len(trajectory) <= max_steps:
+        raise SpecError(f"a trajectory of {len(trajectory)} steps; it should have 1 to {max_steps}")
+    if trajectory.terminated and trajectory.truncated:
+        raise SpecError("a trajectory is both terminated and truncated; an episode ends one way")
+    expected = _expected_columns(spec)
+    if set(trajectory.columns) != set(expected):
+        raise SpecError(f"a trajectory has the columns {sorted(trajectory.columns)}; expected {sorted(expected)}")
+    for name, (dtype, shape) in expected.items():
+        _check_column(name, trajectory.columns[name], dtype, shape)
+    if isinstance(spec.action, Discrete):
+        _check_choices(trajectory, spec.action)
+
+
+def _expected_columns(spec: Spec) -> dict[str, tuple[str, tuple[int, ...]]]:
+    observations = {f"{OBSERVATION}{name}": (box.dtype, box.shape) for name, box in spec.observation.items()}
+    action = {"action": (spec.action.dtype, spec.action.shape)}
+    return observations | action | {"reward": ("float32", ()), "log_prob": ("float32", ())}
+
+
+def _check_column(name: str, column: Array, dtype: str, shape: tuple[int, ...]) -> None:
+    if column.dtype != np.dtype(dtype) or column.shape[1:] != shape:
+        raise SpecError(
+            f"column {name} holds {column.dtype} of shape {column.shape[1:]} per step; expected {dtype} of {shape}"
+        )
+    if column.dtype.kind == "f" and not np.isfinite(column).all():
+        row = int(np.argwhere(~np.isfinite(column))[0][0])
+        raise NumericalError(
+            f"column {name} is {column[row]!s:.80} at step {row}: only finite numbers can be learnt from"
+        )
+
+
+def _check_choices(trajectory: Trajectory, action: Discrete) -> None:
+    chosen = trajectory.columns["action"]
+    if chosen.min() < 0 or chosen.max() >= action.choices:
+        raise SpecError(f"an action lies outside 0..{action.choices - 1}: {chosen.min()}..{chosen.max()}")
+    mask = trajectory.columns.get(OBSERVATION + MASK)
+    if mask is None:
+        return
+    if not mask[:-1].any(axis=1).all():
+        raise SpecError("a mask allows no action at all")
+    if not np.take_along_axis(mask[:-1], chosen[:, None], axis=1).all():
+        raise SpecError("an action was taken that its mask forbids")

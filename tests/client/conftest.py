@@ -1,0 +1,65 @@
+"""Scripted servers and agents that are put away when a test ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4sys.client import RL4SysAgent
+from tests.client.scripted import ScriptedServer
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    """An agent that was closed leaves nothing running."""
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("rl4sys-")]
+    assert not left
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., ScriptedServer]]:
+    servers: list[ScriptedServer] = []
+
+    def make(*arguments: Any, **options: Any) -> ScriptedServer:
+        servers.append(ScriptedServer(*arguments, **options))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def server(make_server: Callable[..., ScriptedServer]) -> ScriptedServer:
+    """Welcomes everybody, serves version 1, acknowledges everything."""
+    return make_server()
+
+
+@pytest.fixture
+def make_agent(make_server: Callable[..., ScriptedServer], tmp_path: Path) -> Iterator[Callable[..., RL4SysAgent]]:
+    """Agents of three numbers seen and four choices, with their spool in the test's own directory."""
+    agents: list[RL4SysAgent] = []
+
+    def make(where: ScriptedServer | str, *, arguments: dict[str, Any] | None = None, **settings: Any) -> RL4SysAgent:
+        address = where if isinstance(where, str) else where.address
+        content: dict[str, Any] = {
+            "client_id": "tester",
+            "observation": 3,
+            "action": 4,
+            "algorithm": {"name": "ppo"},
+            "server": {"address": address, "timeout_seconds": 10.0},
+            "outbox": {"spool": str(tmp_path / "spool")},
+        }
+        for name, value in settings.items():
+            content[name] = {**content[name], **value} if isinstance(content.get(name), dict) else value
+        agents.append(RL4SysAgent(content, **(arguments or {})))
+        return agents[-1]
+
+    yield make
+    for agent in agents:
+        agent.close()

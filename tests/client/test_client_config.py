@@ -1,0 +1,192 @@
+"""A client's file: the present form, and both that were promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl4sys.client.config import ClientConfig, load_client_config
+from rl4sys.client.spaces import Sizes, make_spaces
+from rl4sys.errors import ConfigError
+from rl4sys.spec import Box, Discrete, Spec
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_the_file_of_001_loads_as_it_was_promised() -> None:
+    config = load_client_config(DATA / "promised_001.json")
+    assert config.client_id == config.policy_id == "luna-landing"
+    assert (config.observation, config.action, config.mask) == (8, 4, False)
+    assert config.server.address == "localhost:50051"
+    assert (config.max_traj_length, config.send_frequency, config.seed) == (1000, 10, 0)
+    assert config.learner_settings() == {
+        "seed": 0,
+        "algorithm": {
+            "name": "ppo",
+            "minibatch_size": 512,
+            "clip_ratio": 0.2,
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "lr": 3e-4,
+            "critic_lr": 1e-3,
+            "gradient_steps": 80,
+            "target_kl": None,
+        },
+        "buffer": {"episodes": 256, "size": 256_000},
+    }
+
+
+def test_the_file_of_003_loads_as_it_was_promised() -> None:
+    config = load_client_config(DATA / "promised_003.json")
+    assert config.client_id == config.policy_id == "promised_003"
+    assert (config.observation, config.action) == (None, None)
+    assert (config.server.address, config.server.timeout_seconds) == ("localhost:50051", 10.0)
+    assert config.learner_settings() == {
+        "seed": 0,
+        "algorithm": {
+            "name": "ppo",
+            "lr": 3e-4,
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "clip_ratio": 0.2,
+            "target_kl": 0.01,
+            "entropy_coef": 0.01,
+            "minibatch_size": 64,
+            "epochs": 10,
+        },
+        "network": {"all": {"hidden_dims": [64, 64], "activation": "tanh"}},
+    }
+
+
+def test_a_dqn_file_of_the_first_form_gets_the_words_of_dqn() -> None:
+    old = {
+        "algorithm_name": "DQN",
+        "algorithm_parameters": {
+            "batch_size": 64,
+            "q_lr": 1e-3,
+            "epsilon": 0.9,
+            "epsilon_min": 0.1,
+            "target_update_freq": 500,
+            "traj_per_epoch": 3,
+            "act_dim": 2,
+            "input_size": 4,
+            "something": 1,
+        },
+        "type": "off-policy",
+    }
+    config = load_client_config(old)
+    assert config.algorithm == {
+        "name": "dqn",
+        "batch_size": 64,
+        "lr": 1e-3,
+        "exploration": {"start": 0.9, "end": 0.1},
+        "target_update_interval": 500,
+        "something": 1,
+    }
+    assert (config.buffer, config.action, config.observation) == ({}, 2, 4)
+
+
+def test_act_limit_bounds_a_continuous_action_and_means_nothing_to_choices() -> None:
+    old: dict[str, Any] = {"algorithm_name": "PPO", "algorithm_parameters": {"act_dim": 2}, "act_limit": 0.5}
+    assert load_client_config(old).action == 2
+    old["algorithm_parameters"]["discrete"] = False
+    assert load_client_config(old).action == {"size": 2, "low": -0.5, "high": 0.5}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("PPO", "offpolicy"), ("dqn", "onpolicy")])
+def test_a_type_that_contradicts_the_algorithm_is_refused(name: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"type is '{kind}', but algorithm_name {name.lower()} is"):
+        load_client_config({"algorithm_name": name, "type": kind})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algorithm_name": "PPO", "max_traj_len": 5}, "max_traj_len is not a setting of a client; did you mean max_t"),
+        ({"algorithm": "PPO", "comunication": {}}, "comunication is not a setting of a client; did you mean communi"),
+        ({"algorithm": "PPO", "training": 3}, "training is 3; it should be a block"),
+        ({"patience": 3}, "patience is not a setting"),
+        ({"server": {"adress": "x"}}, "server.adress is not a setting; did you mean address?"),
+        ({"client_id": "a/b"}, "client_id is 'a/b'; it does not have the right form"),
+        ({"max_traj_length": 0}, "max_traj_length is 0; it should be greater than 0"),
+        ({"inference": "there"}, "inference is 'there'; it should be 'local' or 'remote'"),
+        ({"version": 7}, "version: 7"),
+    ],
+)
+def test_a_mistake_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        load_client_config({"client_id": "x", **settings})
+    assert message in str(problem.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no config file 'nowhere\.json'"):
+        load_client_config("nowhere.json")
+
+
+@pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump])
+def test_json_and_yaml_say_the_same(tmp_path: Path, write: Any) -> None:
+    path = tmp_path / "cache-1.conf"
+    path.write_text(write({"observation": 8, "action": 4, "server": {"token_file": "secret", "tls": {"ca": "ca.pem"}}}))
+    config = load_client_config(path)
+    assert config.client_id == "cache-1"
+    assert config.server.token_file == tmp_path / "secret"
+    assert config.server.tls is not None
+    assert config.server.tls.ca == tmp_path / "ca.pem"
+    assert config.server.tls.key is None
+
+
+def test_changes_replace_single_settings_of_a_file() -> None:
+    content = {"client_id": "a", "server": {"address": "here:1", "token": "t"}, "algorithm": {"name": "ppo", "lr": 1}}
+    config = load_client_config(content, {"server.address": "there:2", "algorithm.lr": 2, "policy_id": "shared"})
+    assert (config.server.address, config.server.token) == ("there:2", "t")
+    assert (config.algorithm, config.policy_id) == ({"name": "ppo", "lr": 2}, "shared")
+    assert content["server"] == {"address": "here:1", "token": "t"}
+    assert load_client_config(content, {"server": {"token": "u"}}).server.address == "here:1"
+
+
+def test_every_option_is_documented() -> None:
+    assert all(field.description for field in ClientConfig.model_fields.values())
+
+
+def spec_of(**sizes: Any) -> Spec:
+    return make_spaces(Sizes(**sizes)).spec
+
+
+def test_sizes_come_as_numbers_shapes_blocks_or_names() -> None:
+    assert spec_of(observation=8, action=4) == Spec({"state": Box((8,))}, Discrete(4))
+    assert spec_of(observation=[4, 4, 2], action=4).observation == {"state": Box((4, 4, 2))}
+    image = {"shape": [4, 4], "dtype": "uint8", "low": 0, "high": 255}
+    assert spec_of(observation=image, action=4).observation == {"state": Box((4, 4), "uint8", (0.0,), (255.0,))}
+    named = spec_of(observation={"b": [2, 2], "a": 3, "c": image}, action={"size": 2, "low": [-1, -2], "high": 1.0})
+    assert named.observation == {"a": Box((3,)), "b": Box((2, 2)), "c": Box((4, 4), "uint8", (0.0,), (255.0,))}
+    assert named.action == Box((2,), "float32", (-1.0, -2.0), (1.0,))
+    assert spec_of(observation=8, action=4, mask=True).observation["mask"] == Box((4,), "bool", (0.0,), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"action": 4}, "the size of observation is missing: the config names none. Give RL4SysAgent(conf_path, obser"),
+        ({"observation": 8}, "action_space=...), Gymnasium's spaces or our own, or write `action: 4`"),
+        ({}, "the size of observation and of action are missing"),
+        ({"observation": 0, "action": 4}, "observation is 0; it should be a size such as 8"),
+        ({"observation": "x", "action": 4}, "observation is 'x'"),
+        ({"observation": {"shape": [2], "kind": 1}, "action": 4}, "its block holds shape and"),
+        ({"observation": {"shape": 2, "low": [1, 2, 3]}, "action": 4}, "observation: low has 3 values"),
+        ({"observation": {"shape": 2, "low": "x"}, "action": 4}, "observation.low is 'x'"),
+        ({"observation": {"shape": 2, "dtype": "float64"}, "action": 4}, "observation.dtype is 'float64'"),
+        ({"observation": {}, "action": 4}, "observation is an empty block"),
+        ({"observation": 8, "action": 0}, "action is 0; it should be a number of choices"),
+        ({"observation": 8, "action": {"size": 2, "max": 3}}, "its block holds size and"),
+        ({"observation": 8, "action": {"size": 2}, "mask": True}, "only choices can be masked"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_named(sizes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        spec_of(**sizes)
+    assert message in str(problem.value)

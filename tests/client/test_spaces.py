@@ -1,0 +1,80 @@
+"""Spaces handed to a client become what a local run of the same spaces has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rl4sys.client.spaces import Sizes, make_spaces
+from rl4sys.environments.encoding import Encoding
+from rl4sys.errors import ConfigError, SpecError
+from rl4sys.spec import Box, Discrete, Spec
+
+
+class Still(gymnasium.Env[Any, Any]):
+    """An environment of given spaces in which nothing happens."""
+
+    def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.observation_space.sample(), {}
+
+
+OBSERVATIONS = [
+    spaces.Box(-1.0, 1.0, (8,), np.float64),
+    spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    spaces.Box(np.array([-1.0, -np.inf], np.float32), np.array([1.0, np.inf], np.float32)),
+    spaces.Dict({"b": spaces.Box(-1, 1, (2, 2)), "a": spaces.Box(0, 9, (3,), np.int64)}),
+    spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "action_mask": spaces.Box(0, 1, (4,), np.int8)}),
+]
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=str)
+def test_a_client_and_a_local_run_see_the_same_spec(observation: spaces.Space[Any]) -> None:
+    for action in (spaces.Discrete(4), spaces.Discrete(4, start=7)):
+        made = make_spaces(Sizes(), observation, action)
+        assert made.spec == Encoding(Still(observation, action)).spec
+        assert made.start == action.start
+
+
+@pytest.mark.parametrize("bounds", [(-2.0, 2.0), (np.array([-1.0, -0.1]), np.array([1.0, 0.3]))], ids=str)
+def test_continuous_actions_keep_their_bounds(bounds: tuple[Any, Any]) -> None:
+    action = spaces.Box(*bounds, shape=(2,), dtype=np.float64)
+    observation = OBSERVATIONS[0]
+    assert make_spaces(Sizes(), observation, action).spec == Encoding(Still(observation, action)).spec
+
+
+def test_our_own_spaces_and_numbers_will_do() -> None:
+    spec = Spec({"state": Box((3,))}, Discrete(2))
+    assert make_spaces(Sizes(), spec).spec == spec
+    assert make_spaces(Sizes(), Box((3,)), Discrete(2)).spec == spec
+    assert make_spaces(Sizes(), 3, 2).spec == spec
+    assert make_spaces(Sizes(observation=3), None, Discrete(2)).spec == spec
+
+
+def test_a_space_may_be_more_exact_than_the_file_but_not_different() -> None:
+    box = spaces.Box(-1.0, 1.0, (8,))
+    assert make_spaces(Sizes(observation=8, action=4), box).spec.observation["state"].low == (-1.0,)
+    with pytest.raises(ConfigError, match=r"the config's observation is \(9,\), and observation_space is \(8,\)"):
+        make_spaces(Sizes(observation=9, action=4), box)
+    with pytest.raises(ConfigError, match=r"the config's action is 3 choices, and action_space is 4 choices"):
+        make_spaces(Sizes(observation=8, action=3), None, spaces.Discrete(4))
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (spaces.Discrete(3), spaces.Discrete(2)),
+        (8, spaces.MultiBinary(3)),
+        (8, spaces.MultiDiscrete([2, 2])),
+        (8, spaces.Box(0, 5, (2,), np.int64)),
+    ],
+)
+def test_spaces_that_cannot_be_served_are_refused(observation: Any, action: Any) -> None:
+    with pytest.raises(SpecError, match=r"cannot be sent by a client|are not supported"):
+        make_spaces(Sizes(), observation, action)

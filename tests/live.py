@@ -1,0 +1,211 @@
+"""A real server in a process of its own, and a client that speaks the wire by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+from rl4sys.wire.call import Credentials, ask_status, open_channel
+from rl4sys.wire.messages import ClientMessage, Hello, PolicyStatus, Problem, ServerMessage, Trajectories
+from rl4sys.wire.service import CONNECT, PROTOCOL
+from rl4sys.wire.trajectories import encode_trajectory
+
+SPEC = Spec({"state": Box((3,))}, Discrete(2))
+SMALL_PPO = {
+    "algorithm": {"name": "ppo", "epochs": 2, "minibatch_size": 32},
+    "network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}},
+    "buffer": {"size": 64},
+}
+WAIT_SECONDS = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class LiveServer:
+    """``rl4sys serve`` on loopback; killed, stopped and started again at will, by its own process id."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        self.root, self._options = root, options
+        self.port = free_port()
+        self.address = f"localhost:{self.port}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rl4sys.server.server", "--port", str(self.port), "--root", str(self.root)]
+        self._process = subprocess.Popen(
+            [*command, *self._options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        first = self._process.stdout.readline()
+        assert re.search(r"serves on .*:\d+", first), first + self._process.stdout.read()
+        # Read on, or the server would one day wait for room in the pipe.
+        self.output = [first]
+        self._reader = threading.Thread(target=self.output.extend, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._wait()
+
+    def stop(self) -> int:
+        os.kill(self.pid, signal.SIGTERM)
+        return self._wait()
+
+    def _wait(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(WAIT_SECONDS)
+        self._reader.join(WAIT_SECONDS)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def policy(self, policy_id: str) -> PolicyStatus | None:
+        """Its status; None if the server has no such policy."""
+        found = ask_status(self.address, Credentials()).policies
+        return next((policy for policy in found if policy.policy_id == policy_id), None)
+
+    def await_policy(self, policy_id: str, holds: Callable[[PolicyStatus], bool]) -> PolicyStatus:
+        def look() -> PolicyStatus | None:
+            policy = self.policy(policy_id)
+            return policy if policy is not None and holds(policy) else None
+
+        return eventually(look)
+
+
+@contextmanager
+def running_server(root: Path, *options: str) -> Iterator[LiveServer]:
+    server = LiveServer(root, *options)
+    server.start()
+    try:
+        yield server
+    finally:
+        if server.running:
+            server.stop()
+
+
+def eventually(look: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := look():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {look}")
+
+
+class WireClient:
+    """Speaks the protocol message by message."""
+
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+        credentials = credentials or Credentials()
+        self._channel = open_channel(address, credentials)
+        self._outgoing: queue.Queue[ClientMessage | bytes | None] = queue.Queue()
+        call = self._channel.stream_stream(CONNECT, _as_bytes, ServerMessage.FromString)
+        self._incoming = call(iter(self._outgoing.get, None), metadata=credentials.metadata())
+        self.acknowledged = 0
+
+    def hello(self, name: str, **fields: Any) -> None:
+        settings = fields.pop("settings", SMALL_PPO)
+        spec = fields.pop("spec", SPEC)
+        hello = {
+            "protocol": PROTOCOL,
+            "client_id": name,
+            "policy_id": name,
+            "instance": 1,
+            "spec": spec if isinstance(spec, str) else json.dumps(spec.to_json()),
+            "settings": settings if isinstance(settings, str) else json.dumps(settings),
+        }
+        self.send(ClientMessage(hello=Hello(**{**hello, **fields})))
+
+    def send(self, message: ClientMessage | bytes) -> None:
+        self._outgoing.put(message)
+
+    def send_trajectories(self, *contents: bytes) -> None:
+        self.send(ClientMessage(trajectories=Trajectories(trajectory=contents)))
+
+    def hear(self, kind: str) -> Any:
+        """The next message of that kind; others on the way are passed over."""
+        for message in self._incoming:
+            if message.WhichOneof("kind") == kind:
+                return getattr(message, kind)
+        raise AssertionError(f"the stream ended before a {kind}")
+
+    def hear_ack(self, sequence: int) -> None:
+        while self.acknowledged < sequence:
+            self.acknowledged = self.hear("ack").sequence
+
+    def end(self) -> grpc.RpcError:
+        """How the stream ended."""
+        try:
+            for _ in self._incoming:
+                pass
+        except grpc.RpcError as error:
+            return error
+        raise AssertionError("the stream ended without an error")
+
+    def refused(self) -> Problem:
+        problem = self.hear("problem")
+        assert self.end().code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
+        return problem
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        self._incoming.cancel()
+        self._channel.close()
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _as_bytes(message: ClientMessage | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def some_trajectory(sequence: int, *, version: int = 0, steps: int = 32, **changes: Any) -> bytes:
+    """Steps of a made-up system, the same for the same sequence."""
+    rng = np.random.default_rng(sequence)
+    columns = {
+        "obs.state": rng.standard_normal((steps + 1, 3)).astype(np.float32),
+        "action": rng.integers(0, 2, steps),
+        "reward": rng.standard_normal(steps).astype(np.float32),
+        "log_prob": np.full(steps, np.log(0.5), np.float32),
+    }
+    trajectory = Trajectory(version, {**columns, **changes}, episode=sequence, terminated=True)
+    return encode_trajectory(trajectory, sequence)

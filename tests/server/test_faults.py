@@ -1,0 +1,177 @@
+"""What may go wrong on the server's side, and what is then still true."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.server.journal import read_trajectories
+from tests.live import SMALL_PPO, LiveServer, WireClient, eventually, running_server, some_trajectory
+
+PATIENT = {**SMALL_PPO, "max_staleness": 10**6, "normalize_obs": True}
+"""Learns from everything, however late it comes, so that what is learnt depends on the trajectories alone."""
+
+
+@pytest.fixture
+def saving_server(tmp_path: Path):
+    """Makes a checkpoint ten times a second, so that some kill comes in the middle of one."""
+    (tmp_path / "server.yaml").write_text("checkpoint_seconds: 0.1\nkeep_versions: 1000\n")
+    with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as running:
+        yield running
+
+
+def models(server: LiveServer, policy_id: str) -> dict[int, bytes]:
+    folder = server.root / policy_id / "versions"
+    return {int(path.stem): path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
+
+
+def send_all(server: LiveServer, policy_id: str, last: int) -> None:
+    with WireClient(server.address) as client:
+        client.hello(policy_id, settings=PATIENT)
+        on_disk = client.hear("welcome").acknowledged
+        client.send_trajectories(*(some_trajectory(n) for n in range(on_disk + 1, last + 1)))
+        client.hear_ack(last)
+
+
+def test_a_server_killed_again_and_again_makes_the_very_models_of_one_never_killed(saving_server: LiveServer) -> None:
+    server, dice, last = saving_server, random.Random(5), 400
+    send_all(server, "unbroken", last)
+    server.await_policy("unbroken", lambda policy: policy.steps_used == last * 32)
+    sent = 0
+    while sent < last:
+        sent = min(last, sent + dice.randrange(40, 120))
+        send_all(server, "broken", sent)
+        time.sleep(dice.uniform(0.0, 0.3))
+        server.kill()
+        server.start()
+    final = server.await_policy("broken", lambda policy: policy.steps_used == last * 32)
+    assert final.steps_received == last * 32
+    assert final.version == last * 32 // 64
+    unbroken, broken = models(server, "unbroken"), models(server, "broken")
+    assert unbroken[final.version] == broken[final.version]
+    first, newest = (Snapshot.from_bytes(unbroken[version]) for version in (0, final.version))
+    assert any(not np.array_equal(first.weights[name], newest.weights[name]) for name in first.weights), "it has learnt"
+    shared = set(unbroken) & set(broken)
+    assert len(shared) > 5
+    assert all(unbroken[version] == broken[version] for version in shared)
+    states = [server.root / name / "metrics.jsonl" for name in ("unbroken", "broken")]
+    assert server.stop() == 0
+    assert states[0].read_bytes() == states[1].read_bytes()
+    assert states[0].stat().st_size > 0
+
+
+def test_a_stopped_server_has_saved_everything_it_learnt(own_server: LiveServer) -> None:
+    send_all(own_server, "saved", 20)
+    own_server.await_policy("saved", lambda policy: policy.steps_waiting == 0)
+    began = time.monotonic()
+    assert own_server.stop() == 0
+    assert time.monotonic() - began < 30
+    run = own_server.root / "saved"
+    assert json.loads((run / "status.json").read_text())["status"] == "stopped"
+    assert (run / "checkpoints/latest").resolve().name == f"step_{20 * 32:012d}"
+    log = [json.loads(line) for line in (own_server.root / "server.log").read_text().splitlines()]
+    assert {"policy open", "client joins", "client leaves", "stopping"} <= {record["event"] for record in log}
+
+
+def test_a_learner_that_is_killed_goes_on_where_it_was(own_server: LiveServer) -> None:
+    send_all(own_server, "victim", 10)
+    own_server.await_policy("victim", lambda policy: policy.steps_waiting == 0)
+    pid = json.loads((own_server.root / "victim/status.json").read_text())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    send_all(own_server, "victim", 20)
+    policy = own_server.await_policy("victim", lambda policy: policy.steps_used == 20 * 32)
+    assert (policy.version, policy.state) == (10, "learning")
+
+
+def test_a_learner_that_cannot_go_on_leaves_the_others_alone(own_server: LiveServer) -> None:
+    with WireClient(own_server.address) as bad, WireClient(own_server.address) as good:
+        bad.hello("diverges", settings=PATIENT)
+        good.hello("fine", settings=PATIENT)
+        absurd = np.full(32, 3e38, np.float32)
+        bad.send_trajectories(some_trajectory(1, reward=absurd), some_trajectory(2, reward=-absurd))
+        bad.hear_ack(2)
+        problem = bad.hear("problem")
+        assert "not finite" in problem.message
+        policy = own_server.await_policy("diverges", lambda policy: policy.state == "failed")
+        assert "diverges: learning broke off" in policy.problem
+        bad.send_trajectories(some_trajectory(3))
+        bad.hear_ack(3)
+        good.send_trajectories(some_trajectory(1), some_trajectory(2))
+        own_server.await_policy("fine", lambda policy: policy.version == 1)
+
+
+def test_a_full_disk_holds_acknowledgements_back_and_loses_nothing(own_server: LiveServer) -> None:
+    unlimited = resource.prlimit(own_server.pid, resource.RLIMIT_FSIZE)
+    with WireClient(own_server.address) as client:
+        client.hello("full-disk", settings=PATIENT)
+        client.send_trajectories(some_trajectory(1))
+        client.hear_ack(1)
+        size = sum(path.stat().st_size for path in (own_server.root / "full-disk").glob("journal.db-wal"))
+        resource.prlimit(own_server.pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))
+        client.send_trajectories(*(some_trajectory(n) for n in range(2, 200)))
+        problem = client.hear("problem")
+        assert "full-disk: cannot write to the journal" in problem.message
+        assert client.acknowledged == 1
+        resource.prlimit(own_server.pid, resource.RLIMIT_FSIZE, unlimited)
+        client.hear_ack(199)
+    own_server.await_policy("full-disk", lambda policy: policy.steps_used == 199 * 32)
+
+
+def test_the_journal_is_compacted_after_checkpoints(saving_server: LiveServer) -> None:
+    sent = 0
+
+    def compacted() -> bool:
+        nonlocal sent
+        sent += 20
+        send_all(saving_server, "compact", sent)
+        time.sleep(0.15)
+        held = len(list(read_trajectories(saving_server.root / "compact")))
+        return 0 <= held < sent
+
+    eventually(compacted)
+    policy = saving_server.await_policy("compact", lambda policy: policy.steps_used == sent * 32)
+    assert policy.steps_received == sent * 32
+
+
+def test_an_archive_keeps_all_experience(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text("checkpoint_seconds: 0.05\njournal: archive\n")
+    with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
+        for last in (10, 20, 30, 40):
+            send_all(server, "archive", last)
+            server.await_policy("archive", lambda policy, last=last: policy.steps_used == last * 32)
+        steps = [path.name for path in (server.root / "archive/checkpoints").glob("step_*")]
+        assert len(steps) > 1
+        assert len(list(read_trajectories(server.root / "archive"))) == 40
+
+
+def test_jumps_of_the_clock_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import random, time\n"
+        "_real = time.time\n"
+        "time.time = lambda: _real() + random.choice([-86400.0, 0.0, 86400.0])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with running_server(tmp_path / "live") as server:
+        send_all(server, "clock", 10)
+        policy = server.await_policy("clock", lambda policy: policy.steps_used == 320)
+        assert policy.version == 5
+        assert server.stop() == 0
+
+
+def test_a_port_that_is_taken_is_said_in_words(own_server: LiveServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rl4sys", "serve", "--port", str(own_server.port), "--root", str(tmp_path / "2")]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 2
+    assert f"rl4sys: cannot listen on localhost:{own_server.port}" in second.stderr
+    assert "Traceback" not in second.stderr

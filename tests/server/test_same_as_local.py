@@ -1,0 +1,87 @@
+"""The live path is the local one: same seed, a link without lag, bit for bit the same learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rl4sys.client import RL4SysAgent
+from rl4sys.environments.actor import _episode_seed
+from rl4sys.experiment.checkpoint import CheckpointStore
+from rl4sys.experiment.config import ExperimentConfig
+from rl4sys.experiment.tree import split
+from rl4sys.trainer import Trainer
+from tests.conftest import small_config
+from tests.live import LiveServer
+
+CHANGES = ("environment.num_envs=1", "training.checkpoint_frequency=960", "training.total_timesteps=960")
+
+
+def client_settings(config: ExperimentConfig, address: str, policy_id: str) -> dict[str, Any]:
+    settings = config.to_settings()
+    return {
+        "version": 1,
+        "client_id": policy_id,
+        "seed": config.experiment.seed,
+        **{block: settings[block] for block in ("algorithm", "network", "buffer")},
+        "training": {"total_timesteps": config.training.total_timesteps},
+        "normalize_obs": config.environment.normalize_obs,
+        "normalize_reward": config.environment.normalize_reward,
+        "max_staleness": 0,
+        "patience_seconds": 60.0,
+        "server": {"address": address, "timeout_seconds": 60.0},
+    }
+
+
+def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
+    """As the local actor does it: every episode has a seed of its own."""
+    entropy = int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[0])
+    env = gymnasium.make("CartPole-v1")
+    trajectory, taken, episode = None, 0, 0
+    observation, _ = env.reset(seed=_episode_seed(entropy, episode))
+    while taken < steps:
+        trajectory, action = agent.request_for_action(trajectory, observation)
+        assert action.fallback_reason is None
+        observation, reward, terminated, truncated, _ = env.step(action.act)
+        agent.add_to_trajectory(trajectory, action)
+        action.update_reward(float(reward))
+        taken += 1
+        if terminated or truncated:
+            agent.mark_end_of_trajectory(trajectory, action, truncated=not terminated, final_observation=observation)
+            episode += 1
+            observation, _ = env.reset(seed=_episode_seed(entropy, episode))
+    # The next decision would be made with what these steps taught: it closes the last of them.
+    agent.request_for_action(trajectory, observation)
+    env.close()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_live_path_and_the_local_trainer_make_the_same_learner(
+    algorithm: str, own_server: LiveServer, make_trainer: Callable[..., Trainer], tmp_path: Any
+) -> None:
+    trainer = make_trainer(algorithm, *CHANGES)
+    progress = trainer.train()
+    config, policy_id = small_config(algorithm, *CHANGES), f"same-{algorithm}"
+    space = gymnasium.make("CartPole-v1")
+    with RL4SysAgent(
+        client_settings(config, own_server.address, policy_id),
+        observation_space=space.observation_space,
+        action_space=space.action_space,
+    ) as agent:
+        act_in_cartpole(agent, config.experiment.seed, progress.steps)
+        own_server.await_policy(policy_id, lambda policy: policy.version == progress.version)
+    own_server.stop()
+    local = CheckpointStore(next(tmp_path.glob("small_*")) / "checkpoints")
+    live = CheckpointStore(own_server.root / policy_id / "checkpoints")
+    assert progress.version > 5
+    assert local.load_policy().to_bytes() == live.load_policy().to_bytes()
+    states = [store.load().state["learner"] for store in (local, live)]
+    for part in ("algorithm", "observations", "rng", "version", "steps", "refused"):
+        documents, arrays = zip(*(split(state[part]) for state in states), strict=True)
+        assert documents[0] == documents[1], part
+        for name, array in arrays[0].items():
+            np.testing.assert_array_equal(array, arrays[1][name], err_msg=f"{part} {name}")

@@ -1,0 +1,100 @@
+"""Tokens and certificates over a real socket."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+
+from rl4sys.errors import ConfigError
+from rl4sys.wire.call import Credentials, ask_status
+from tests.live import LiveServer, WireClient, running_server
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Wants a token."""
+    root = tmp_path_factory.mktemp("guarded")
+    (root / "tokens").write_text("token-of-a client=a\ntoken-for-all policies=*\n")
+    with running_server(root / "live", "--token-file", str(root / "tokens")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[LiveServer]:
+    """Speaks TLS, and wants clients to have a certificate."""
+    root = tmp_path_factory.mktemp("encrypted")
+    certificate = authority.issue_cert("localhost")
+    certificate.private_key_pem.write_to_path(str(root / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(root / "cert.pem"))
+    authority.cert_pem.write_to_path(str(root / "ca.pem"))
+    options = ("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--tls-client-ca", "ca.pem")
+    with running_server(root / "live", *(o if o.startswith("--") else str(root / o) for o in options)) as server:
+        yield server
+
+
+def client_credentials(
+    folder: Path, server: LiveServer, authority: trustme.CA, until: datetime.datetime | None = None
+) -> Credentials:
+    certificate = authority.issue_cert("client", not_after=until)
+    certificate.private_key_pem.write_to_path(str(folder / "client.key"))
+    certificate.cert_chain_pems[0].write_to_path(str(folder / "client.pem"))
+    return Credentials(None, server.root.parent / "ca.pem", folder / "client.pem", folder / "client.key")
+
+
+@pytest.mark.parametrize("token", [None, "", "token-of-", "token-of-ab", "TOKEN-OF-A"])
+def test_a_wrong_or_missing_token_is_refused(guarded: LiveServer, token: str | None) -> None:
+    with WireClient(guarded.address, Credentials(token)) as client:
+        client.hello("a")
+        assert client.end().code() == grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(ConfigError, match="wants a token"):
+        ask_status(guarded.address, Credentials(token))
+
+
+def test_a_token_opens_what_it_allows_and_nothing_else(guarded: LiveServer) -> None:
+    with WireClient(guarded.address, Credentials("token-of-a")) as client:
+        client.hello("a")
+        assert client.hear("snapshot").version == 0
+    for fields in ({"policy_id": "b"}, {"client_id": "b"}):
+        with WireClient(guarded.address, Credentials("token-of-a")) as client:
+            client.hello("a", **fields)
+            ended = client.end()
+        assert ended.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "this token does not allow client" in str(ended.details())
+    with WireClient(guarded.address, Credentials("token-for-all")) as client:
+        client.hello("a", client_id="b")
+        assert client.hear("snapshot").version == 0
+    assert len(ask_status(guarded.address, Credentials("token-for-all")).policies) == 1
+
+
+def test_a_client_with_a_certificate_is_served(encrypted: LiveServer, authority: trustme.CA, tmp_path: Path) -> None:
+    credentials = client_credentials(tmp_path, encrypted, authority)
+    with WireClient(encrypted.address, credentials) as client:
+        client.hello("tls")
+        assert client.hear("snapshot").version == 0
+    assert ask_status(encrypted.address, credentials).policies[0].policy_id == "tls"
+
+
+@pytest.mark.parametrize("how", ["plain", "no certificate", "stranger", "expired"])
+def test_everyone_else_is_not(encrypted: LiveServer, authority: trustme.CA, tmp_path: Path, how: str) -> None:
+    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    credentials = {
+        "plain": Credentials,
+        "no certificate": lambda: Credentials(None, encrypted.root.parent / "ca.pem"),
+        "stranger": lambda: client_credentials(tmp_path, encrypted, trustme.CA()),
+        "expired": lambda: client_credentials(tmp_path, encrypted, authority, until=yesterday),
+    }[how]()
+    with WireClient(encrypted.address, credentials) as client:
+        client.hello("tls")
+        assert client.end().code() == grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(ConfigError, match="no answer from a server"):
+        ask_status(encrypted.address, credentials)

@@ -1,0 +1,319 @@
+"""The server over a real socket: what it answers to clients that behave, and to those that do not."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from rl4sys.client import load_policy
+from rl4sys.experiment.metrics import read_metrics
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.server.journal import read_trajectories
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.wire.call import Credentials, open_channel
+from rl4sys.wire.columns import decode_column, encode_column
+from rl4sys.wire.delta import apply_difference, digest
+from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, Held, Problem
+from rl4sys.wire.service import ACT, SERVICE
+from tests.live import SMALL_PPO, SPEC, LiveServer, WireClient, eventually, some_trajectory
+
+
+def test_a_client_is_welcomed_given_a_model_acknowledged_and_given_better_models(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("whole-life")
+        welcome = client.hear("welcome")
+        assert re.fullmatch("[0-9a-f]{16}", welcome.lineage)
+        assert welcome.max_staleness == 4
+        assert welcome.acknowledged == 0
+        first = client.hear("snapshot")
+        assert (first.version, first.wants, first.taken) == (0, 64, 0)
+        snapshot = Snapshot.from_bytes(first.full)
+        assert snapshot.spec == SPEC
+        assert set(snapshot.weights) == {w for o in snapshot.program.operations for w in o.weights}, "no critic"
+        client.send_trajectories(some_trajectory(1), some_trajectory(2))
+        client.hear_ack(2)
+        second = client.hear("snapshot")
+        assert (second.version, second.taken) == (1, 2)
+        assert second.delta.base_version == 0
+        assert len(second.delta.compressed) < len(first.full)
+        content = apply_difference(first.full, second.delta.compressed)
+        assert digest(content) == second.digest
+        assert Snapshot.from_bytes(content).version == 1
+
+
+def test_a_policy_is_a_run_directory_like_any_other(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("a-run", settings={**SMALL_PPO, "max_staleness": 1000})
+        client.send_trajectories(*(some_trajectory(n, steps=64) for n in range(1, 40)))
+        client.hear_ack(39)
+        server.await_policy("a-run", lambda policy: policy.steps_waiting == 0)
+    run = server.root / "a-run"
+    assert load_policy(run / "checkpoints/latest/policy.safetensors").spec == SPEC
+    assert json.loads((run / "status.json").read_text())["status"] == "running"
+    assert list(run.glob("logs/events.out.tfevents*"))
+    assert "name: ppo" in (run / "configs/config.yaml").read_text()
+    rows = read_metrics(run / "metrics.jsonl")
+    assert rows[0]["learner/version"] > 0
+    assert {"loss/policy", "episode/return", "learner/refused_steps", "learner/staleness"} <= set(rows[0])
+    kept = sorted(path for path in (run / "versions").iterdir())
+    assert 1 < len(kept) <= 20
+    assert load_policy(kept[-1]).version == int(kept[-1].stem)
+
+
+def test_what_was_acknowledged_can_be_read_back_as_a_data_set(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("data-set")
+        client.send_trajectories(some_trajectory(1), some_trajectory(2, steps=7))
+        client.hear_ack(2)
+    assert [len(t) for t in read_trajectories(server.root / "data-set")] == [32, 7]
+
+
+def test_a_trajectory_sent_twice_is_taken_once(server: LiveServer) -> None:
+    for _ in range(2):
+        with WireClient(server.address) as client:
+            client.hello("twice")
+            client.send_trajectories(some_trajectory(1), some_trajectory(2), some_trajectory(2), some_trajectory(1))
+            client.hear_ack(2)
+    with WireClient(server.address) as client:
+        client.hello("twice")
+        assert client.hear("welcome").acknowledged == 2
+    assert len(list(read_trajectories(server.root / "twice"))) == 2
+    policy = server.await_policy("twice", lambda policy: policy.steps_used == 64)
+    assert policy.steps_received == 64
+
+
+def test_a_new_life_of_a_client_counts_anew(server: LiveServer) -> None:
+    for instance in (5, 2**64 - 1):
+        with WireClient(server.address) as client:
+            client.hello("lives", instance=instance)
+            assert client.hear("welcome").acknowledged == 0
+            client.send_trajectories(some_trajectory(1))
+            client.hear_ack(1)
+    assert len(list(read_trajectories(server.root / "lives"))) == 2
+
+
+def test_clients_that_name_one_policy_share_its_learner_and_two_of_one_name_are_both_served(server: LiveServer) -> None:
+    with WireClient(server.address) as one, WireClient(server.address) as two:
+        one.hello("shared", client_id="same", instance=1)
+        one.hear("snapshot")
+        two.hello("shared", client_id="same", instance=2)
+        assert "another client is connected as same" in two.hear("problem").message
+        one.send_trajectories(some_trajectory(1))
+        two.send_trajectories(some_trajectory(1))
+        assert one.hear("snapshot").version == 1
+        assert two.hear("snapshot").version in (0, 1)
+        policy = server.await_policy("shared", lambda policy: policy.version == 1)
+        assert [client.client_id for client in policy.clients] == ["same", "same"]
+
+
+def test_a_client_that_comes_back_is_sent_only_what_changed(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("comes-back")
+        lineage, model = client.hear("welcome").lineage, client.hear("snapshot")
+    with WireClient(server.address) as client:
+        client.hello("comes-back", held=Held(lineage=lineage, version=0, digest=model.digest))
+        again = client.hear("snapshot")
+    assert not again.full
+    assert len(again.delta.compressed) < 200
+    assert apply_difference(model.full, again.delta.compressed) == model.full
+
+
+def test_a_pinned_version_is_the_only_one_sent(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("pinned")
+        for n in range(1, 4):
+            client.send_trajectories(some_trajectory(n, steps=64))
+            server.await_policy("pinned", lambda policy, n=n: policy.version == n)
+    with WireClient(server.address) as client:
+        client.hello("pinned", pinned_version=1, instance=2)
+        assert client.hear("snapshot").version == 1
+        client.send_trajectories(some_trajectory(1, version=1), some_trajectory(2, version=1))
+        client.hear_ack(2)
+        server.await_policy("pinned", lambda policy: policy.version == 4)
+    with WireClient(server.address) as client:
+        client.hello("pinned", pinned_version=77)
+        problem = client.refused()
+    assert problem.kind == Problem.REFUSED
+    assert "version 77 of pinned is not kept; there are: [0, 1, 2, 3, 4]" in problem.message
+
+
+def test_stale_experience_is_used_up_to_the_limit_and_beyond_it_counted(server: LiveServer) -> None:
+    settings = {**SMALL_PPO, "max_staleness": 1}
+    with WireClient(server.address) as client:
+        client.hello("stale", settings=settings)
+        assert client.hear("welcome").max_staleness == 1
+        client.send_trajectories(*(some_trajectory(n, steps=64) for n in range(1, 4)))
+        policy = server.await_policy("stale", lambda policy: policy.steps_waiting == 0)
+    assert (policy.version, policy.steps_used, policy.steps_refused) == (2, 128, 64)
+
+
+def test_a_decision_made_on_the_server_is_the_one_a_client_would_have_made(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("remote")
+        model = client.hear("snapshot")
+    (server.root / "m.safetensors").write_bytes(model.full)
+    policy = load_policy(server.root / "m.safetensors")
+    row = np.array([0.5, -1.0, 2.0], np.float32)
+    with open_channel(server.address, Credentials()) as channel:
+        act = channel.unary_unary(ACT, ActRequest.SerializeToString, ActReply.FromString)
+        for counter in range(20):
+            draws = Draws(99, counter)
+            request = ActRequest(
+                client_id="remote",
+                policy_id="remote",
+                observation=[encode_column("obs.state", row[None])],
+                draws_key=99,
+                draws_counter=counter,
+            )
+            reply = act(request, timeout=10)
+            action, log_prob = policy.decide(row, None, draws)
+            assert decode_column(reply.action).tolist() == [action]
+            assert reply.log_prob == pytest.approx(log_prob, abs=1e-6)
+            assert reply.draws_counter == draws.counter
+        request.observation[0].CopyFrom(encode_column("obs.state", np.zeros((1, 4), np.float32)))
+        with pytest.raises(grpc.RpcError, match=r"expected float32 of \(1, 3\)"):
+            act(request, timeout=10)
+        request.policy_id = "nowhere"
+        with pytest.raises(grpc.RpcError, match="there is no policy 'nowhere'"):
+            act(request, timeout=10)
+
+
+def test_health_reflection_and_metrics_answer(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("watched")
+        client.send_trajectories(some_trajectory(1))
+        client.hear_ack(1)
+    with grpc.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        replies = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([listing]))
+        names = [service.name for service in next(iter(replies)).list_services_response.service]
+        assert SERVICE in names
+    address = eventually(lambda: next((line for line in server.output if "metrics:" in line), None)).split()[1]
+    text = urllib.request.urlopen(address).read().decode()
+    assert 'rl4sys_steps_received_total{policy="watched"} 32.0' in text
+    assert "rl4sys_server_memory_bytes" in text
+
+
+def test_the_server_is_light(server: LiveServer) -> None:
+    """The edge has no torch: learners have."""
+    maps = Path(f"/proc/{server.pid}/maps").read_text()
+    assert "libtorch" not in maps
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"protocol": 99}, "speaks protocol 99, this server 1"),
+        ({"client_id": "../../etc"}, "client_id is '../../etc'; it should be 1 to 100 letters"),
+        ({"policy_id": "."}, "policy_id is '.'"),
+        ({"policy_id": ""}, "policy_id is ''"),
+        ({"spec": "{"}, "spec is not JSON"),
+        ({"spec": "[" * 100_000}, "spec is not JSON"),
+        ({"spec": "{}"}, "not the description of a spec"),
+        ({"settings": "nope"}, "settings are not JSON"),
+        ({"settings": "[]"}, "settings are []; they should be a block"),
+        ({"settings": " " * 70_000}, "far too long"),
+        ({"settings": {"algorithm": {"name": "pp"}}}, "no algorithm is named 'pp'"),
+        ({"settings": {"algorithm": {"name": "ppo", "learning_rat": 1}}}, "algorithm.learning_rat is not a setting"),
+        ({"settings": {"plugins": ["os"]}}, "plugins is not a setting of a learner"),
+        ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [10_000_000]}}}}, "hidden_dims"),
+        ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [16384] * 9}}}}, "weights; this server takes"),
+        ({"settings": {**SMALL_PPO, "buffer": {"size": 10**9}}}, "bytes when full; this server takes"),
+        ({"settings": {"algorithm": {"name": "ppo", "lr": {"start": 1.0}}}}, "this training has no end"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "object")}, "a box of type 'object'"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "float64")}, "which the wire does not carry"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("[3]", "[-3]")}, "shorter than 0"),
+        ({"spec": Spec({"state": Box((10**9,))}, Discrete(2))}, "an observation of 1,000,000,000 numbers"),
+        ({"spec": Spec({"state": Box((3,))}, Discrete(10**9))}, "an action space of 1,000,000,000"),
+        ({"spec": Spec({"state": Box((3,))}, Box((2,))), "settings": {"algorithm": {"name": "dqn"}}}, "dqn"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_words(server: LiveServer, fields: dict[str, object], says: str) -> None:
+    with WireClient(server.address) as client:
+        client.hello("mistaken", **fields)
+        problem = client.refused()
+    assert problem.kind == Problem.REFUSED
+    assert says in problem.message
+    assert not (server.root / "mistaken").exists()
+
+
+def test_another_spec_under_the_same_name_is_refused_with_the_difference(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("spec")
+        client.hear("snapshot")
+    with WireClient(server.address) as client:
+        client.hello("spec", spec=Spec({"state": Box((4,))}, Discrete(2)))
+        assert '"shape": [4]' in client.refused().message
+
+
+def test_other_settings_under_the_same_name_are_noted_and_not_used(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("settled")
+        client.hear("snapshot")
+    with WireClient(server.address) as client:
+        client.hello("settled", settings={"algorithm": {"name": "dqn"}})
+        problem = client.hear("problem")
+    assert problem.kind == Problem.NOTE
+    assert "goes on with the learner settings it was made with" in problem.message
+
+
+def test_a_bad_trajectory_is_refused_by_number_and_the_next_is_taken(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("bad-trajectory")
+        client.hear("welcome")
+        nan = some_trajectory(1, reward=np.full(32, np.nan, np.float32))
+        client.send_trajectories(nan, b"\xff\xff\xff", some_trajectory(2))
+        problems = [client.hear("problem") for _ in range(2)]
+        client.hear_ack(2)
+    assert [problem.kind for problem in problems] == [Problem.TRAJECTORY_REFUSED] * 2
+    assert "trajectory 1 was refused: column reward is nan at step 0" in problems[0].message
+    assert problems[0].sequence == 1
+    assert "not a trajectory" in problems[1].message
+    assert len(list(read_trajectories(server.root / "bad-trajectory"))) == 1
+
+
+def test_garbage_ends_its_own_stream_only(server: LiveServer) -> None:
+    with WireClient(server.address) as good, WireClient(server.address) as bad:
+        good.hello("good")
+        good.hear("snapshot")
+        bad.send(b"\xff\xff\xff\xff")
+        ended = bad.end()
+        assert ended.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "not a ClientMessage: 4 bytes" in str(ended.details())
+        good.send_trajectories(some_trajectory(1))
+        good.hear_ack(1)
+
+
+def test_a_message_beyond_the_limit_is_refused(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("huge")
+        client.hear("welcome")
+        with open_channel(server.address, Credentials(), [("grpc.max_send_message_length", -1)]) as channel:
+            call = channel.unary_unary(ACT)
+            with pytest.raises(grpc.RpcError) as caught:
+                call(bytes(40 * 2**20), timeout=20)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_who_does_not_say_hello_first_is_told_so(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.send_trajectories(some_trajectory(1))
+        assert "a client says Hello first" in str(client.end().details())
+    with WireClient(server.address) as client:
+        client.hello("hello-hello")
+        client.hello("hello-hello")
+        assert "after Hello come trajectories" in str(client.end().details())
+    with WireClient(server.address) as client:
+        client.send(ClientMessage())
+        assert "a client says Hello first" in str(client.end().details())

@@ -1,0 +1,135 @@
+"""Trajectories on the wire: what goes in comes out, and what lies is refused before anything is allocated."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl4sys.errors import NumericalError, RL4SysError, SpecError
+from rl4sys.spec import MASK, Box, Discrete, Spec
+from rl4sys.trajectory import Trajectory
+from rl4sys.wire.columns import decode_column, encode_column
+from rl4sys.wire.messages import Column
+from rl4sys.wire.messages import Trajectory as TrajectoryMessage
+from rl4sys.wire.trajectories import check_trajectory, decode_trajectory, encode_trajectory
+
+SPEC = Spec({"state": Box((3,)), MASK: Box((4,), "bool", (0.0,), (1.0,))}, Discrete(4))
+
+
+def trajectory(steps: int = 5, **changes: object) -> Trajectory:
+    rng = np.random.default_rng(0)
+    columns = {
+        "obs.state": rng.standard_normal((steps + 1, 3)).astype(np.float32),
+        "obs.mask": np.ones((steps + 1, 4), bool),
+        "action": rng.integers(0, 4, steps),
+        "reward": rng.standard_normal(steps).astype(np.float32),
+        "log_prob": np.full(steps, -1.4, np.float32),
+    }
+    return Trajectory(7, {**columns, **changes}, episode=3, offset=11, truncated=True)
+
+
+def test_what_is_sent_arrives_bit_for_bit() -> None:
+    sent = trajectory()
+    arrived, sequence = decode_trajectory(encode_trajectory(sent, 42))
+    assert sequence == 42
+    assert (arrived.version, arrived.episode, arrived.offset) == (7, 3, 11)
+    assert arrived.truncated
+    assert not arrived.terminated
+    assert set(arrived.columns) == set(sent.columns)
+    for name, column in sent.columns.items():
+        assert arrived.columns[name].dtype == column.dtype
+        np.testing.assert_array_equal(arrived.columns[name], column)
+    check_trajectory(arrived, SPEC, max_steps=100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"obs.state": np.zeros((6, 2), np.float32)}, r"obs.state holds float32 of shape \(2,\) per step; expected"),
+        ({"obs.state": np.zeros((6, 3), np.uint8)}, "obs.state holds uint8"),
+        ({"obs.mask": np.zeros((6, 4), bool)}, "allows no action at all"),
+        ({"obs.mask": np.eye(4, dtype=bool)[[0] * 6], "action": np.full(5, 2)}, "its mask forbids"),
+        ({"action": np.full(5, 4)}, r"outside 0..3: 4..4"),
+        ({"action": np.full(5, -1)}, r"outside 0..3: -1..-1"),
+        ({"extra": np.zeros(5, np.float32)}, "has the columns"),
+    ],
+)
+def test_what_does_not_fit_the_spec_is_refused(changes: dict[str, np.ndarray], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        check_trajectory(trajectory(**changes), SPEC, max_steps=100)
+
+
+@pytest.mark.parametrize("column", ["obs.state", "reward", "log_prob"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(column: str, bad: float) -> None:
+    values = trajectory().columns[column].copy()
+    values[2] = bad
+    with pytest.raises(NumericalError, match=f"column {column} is .* at step 2"):
+        check_trajectory(trajectory(**{column: values}), SPEC, max_steps=100)
+
+
+def test_too_many_steps_and_none_are_refused() -> None:
+    with pytest.raises(SpecError, match="5 steps; it should have 1 to 4"):
+        check_trajectory(trajectory(), SPEC, max_steps=4)
+    with pytest.raises(SpecError, match="0 steps"):
+        check_trajectory(trajectory(steps=0), SPEC, max_steps=4)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column(name="reward", dtype="DTYPE_FLOAT32", shape=[2**62, 2**62], values=b"1234"),
+        Column(name="reward", dtype="DTYPE_FLOAT32", shape=[2], values=b"1234"),
+        Column(name="reward", dtype="DTYPE_FLOAT32", shape=[0, 2**63], values=b"1234"),
+        Column(name="reward", dtype="DTYPE_UNSPECIFIED", shape=[1], values=b"1234"),
+        Column(name="reward", dtype="DTYPE_FLOAT32", shape=[1] * 60, values=b"1234"),
+    ],
+)
+def test_a_column_that_lies_about_its_size_is_refused(column: Column) -> None:
+    with pytest.raises(SpecError):
+        decode_column(column)
+
+
+def test_an_array_the_wire_does_not_carry_is_named() -> None:
+    with pytest.raises(SpecError, match="column x is of type complex128"):
+        encode_column("x", np.zeros(2, complex))
+
+
+def test_numbers_beyond_what_sqlite_holds_are_refused() -> None:
+    content = encode_trajectory(trajectory(), 1)
+    message = TrajectoryMessage.FromString(content)
+    message.episode = 2**64 - 1
+    with pytest.raises(SpecError, match=r"beyond 2\*\*63"):
+        decode_trajectory(message.SerializeToString())
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_never_do_more_than_raise(content: bytes) -> None:
+    try:
+        arrived, _ = decode_trajectory(content)
+        check_trajectory(arrived, SPEC, max_steps=100)
+    except RL4SysError:
+        pass
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=4), st.integers(0, 400))
+def test_damaged_trajectories_never_do_more_than_raise(start: int, put: bytes, cut: int) -> None:
+    content = bytearray(encode_trajectory(trajectory(), 1))
+    content[start : start + len(put)] = put
+    try:
+        arrived, _ = decode_trajectory(bytes(content[: len(content) - cut]))
+        check_trajectory(arrived, SPEC, max_steps=100)
+    except RL4SysError:
+        pass
+
+
+def test_the_python_form_of_the_wire_is_current(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    subprocess.run(["bash", str(root / "scripts/generate_proto.sh"), str(tmp_path)], check=True, capture_output=True)
+    for name in ("messages.pyi", "training.binpb"):
+        assert (tmp_path / name).read_bytes() == (root / "src/rl4sys/wire" / name).read_bytes(), name
