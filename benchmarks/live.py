@@ -83,32 +83,30 @@ def step_times(client: Any, count: int) -> list[float]:
 
 def ingest() -> None:
     """Steps a second from a stream of a client to the server's disk, every commit synced."""
-    from per_step_peer import PeerServer, send
+    from per_step_peer import running_peer, send_steps, send_trajectories
 
     title(f"ingest: one stream, trajectories of {LENGTH} steps, journalled with synchronous=FULL")
-    ours, peers = [], []
-    with (
-        server() as address,
-        tempfile.TemporaryDirectory(dir=".") as folder,
-        PeerServer(Path(folder) / "peer.db") as peer,
-    ):
+    rates: dict[str, list[float]] = {"rl4sys": [], "messages in messages": [], "message per step": []}
+    with server() as address, running_peer() as peer:
         for repeat in range(3):
-            began = time.perf_counter()
-            pump(address, f"ingest-{repeat}", trajectories=2000)
-            ours.append(2000 * LENGTH / (time.perf_counter() - began))
-            began = time.perf_counter()
-            send(peer.address, 50_000, LENGTH)
-            peers.append(50_000 / (time.perf_counter() - began))
-    mine, theirs = statistics.median(ours), statistics.median(peers)
-    print(
-        f"  rl4sys            {mine / 1e6:8.2f} M steps/s   (each repeat: {', '.join(f'{r / 1e6:.2f}' for r in ours)})"
-    )
-    print(f"  message per step  {theirs / 1e6:8.3f} M steps/s")
-    print(f"  ratio of medians: {mine / theirs:.0f}x")
+            rates["rl4sys"].append(2000 * LENGTH / pump(address, f"ingest-{repeat}", trajectories=2000))
+            rates["messages in messages"].append(200_000 / timed(send_trajectories, peer, 200_000, LENGTH))
+            rates["message per step"].append(30_000 / timed(send_steps, peer, 30_000, LENGTH))
+    medians = {name: statistics.median(each) for name, each in rates.items()}
+    for name, each in rates.items():
+        repeats = ", ".join(f"{rate / 1e6:.3f}" for rate in each)
+        times = medians["rl4sys"] / medians[name]
+        print(f"  {name:<22} {medians[name] / 1e6:7.3f} M steps/s   1/{times:<4.0f} ({repeats})")
 
 
-def pump(address: str, policy_id: str, trajectories: int) -> None:
-    """Encode and send so many trajectories as fast as the stream takes them; wait until all are acknowledged."""
+def timed(function: Callable[..., object], *arguments: Any) -> float:
+    began = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - began
+
+
+def pump(address: str, policy_id: str, trajectories: int) -> float:
+    """Encode and send so many trajectories as fast as the stream takes them; seconds until all are acknowledged."""
     outgoing: queue.Queue[ClientMessage | None] = queue.Queue(8)
     outgoing.put(ClientMessage(hello=hello(policy_id)))
     given = some_trajectory(LENGTH)
@@ -123,12 +121,15 @@ def pump(address: str, policy_id: str, trajectories: int) -> None:
         feeder = threading.Thread(target=feed)
         for message in (stream := call(iter(outgoing.get, None))):
             if message.WhichOneof("kind") == "welcome":
+                began = time.perf_counter()
                 feeder.start()
             if message.WhichOneof("kind") == "ack" and message.ack.sequence == trajectories:
                 break
+        seconds = time.perf_counter() - began
         outgoing.put(None)
         stream.cancel()
         feeder.join()
+    return seconds
 
 
 def adoption() -> None:
@@ -221,7 +222,7 @@ import sys, time
 began = time.perf_counter()
 from rl4sys.client import RL4SysAgent
 imported = time.perf_counter() - began
-import numpy, resource
+import numpy, pathlib
 agent = RL4SysAgent({config}, observation_space=8, action_space=4)
 row, trajectory = numpy.zeros(8, 'f4'), None
 for n in range(10_000):
@@ -229,7 +230,8 @@ for n in range(10_000):
     agent.add_to_trajectory(trajectory, action)
     action.update_reward(1.0)
 assert action.fallback_reason is None
-print(imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 'torch' in sys.modules)
+status = dict(line.split(':', 1) for line in pathlib.Path('/proc/self/status').read_text().splitlines())
+print(imported, int(status['VmHWM'].split()[0]) / 1024, 'torch' in sys.modules)
 agent.close()
 """
     with server() as address:

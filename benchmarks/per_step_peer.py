@@ -1,15 +1,19 @@
 """What `live.py` compares with: a client that decides in eager torch and sends a message per step.
 
 Small and without needless work, but built the way such systems usually are: the policy is a torch module, an
-action is an object with its observation, and every step crosses the network as a message of its own, which the
-server parses and keeps until the trajectory is whole and can be written to disk.
+action is an object with its observation, and every step is a message, sent at once or together with the others of its
+trajectory, which the server turns into the columns that a learner needs and writes to disk.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +23,27 @@ import torch
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from torch import nn
 
-_METHOD = "/peer.Training/Send"
+_SEND_STEPS, _SEND_TRAJECTORIES = "/peer.Training/SendSteps", "/peer.Training/SendTrajectories"
 _FIELDS = {"observation": 12, "action": 3, "reward": 2, "log_prob": 2, "done": 8}
 """Names and protobuf types: bytes, int64, float, float, bool."""
 
 
-def _step_class() -> Any:
+def _message_classes() -> tuple[Any, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="peer.proto", package="peer", syntax="proto3")
-    message = file.message_type.add(name="Step")
+    step = file.message_type.add(name="Step")
     for number, (name, kind) in enumerate(_FIELDS.items(), 1):
-        message.field.add(name=name, number=number, type=kind, label=1)  # type: ignore[arg-type]
+        step.field.add(name=name, number=number, type=kind, label=1)  # type: ignore[arg-type]
+    trajectory = file.message_type.add(name="Trajectory")
+    trajectory.field.add(name="steps", number=1, type=11, type_name=".peer.Step", label=3)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("peer.Step"))
+    step_class, trajectory_class = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"peer.{name}")) for name in ("Step", "Trajectory")
+    )
+    return step_class, trajectory_class
 
 
-Step = _step_class()
+Step, PeerTrajectory = _message_classes()
 
 
 class TorchAction:
@@ -63,52 +72,90 @@ class TorchClient:
         trajectory.append(action)
 
 
-def send(address: str, steps: int, length: int) -> None:
-    """Send so many steps in trajectories of ``length``, a message each, and wait until all are on the server's disk."""
+def send_steps(address: str, count: int, length: int) -> None:
+    """A message a step, in trajectories of ``length``; returns when all are on the server's disk."""
+    _send(address, _SEND_STEPS, (step for n in range(count // length) for step in _steps(length)), count // length)
+
+
+def send_trajectories(address: str, count: int, length: int) -> None:
+    """A message a trajectory, made of one message per step."""
+    messages = (PeerTrajectory(steps=_steps(length)) for _ in range(count // length))
+    _send(address, _SEND_TRAJECTORIES, messages, count // length)
+
+
+def _steps(length: int) -> Iterator[Any]:
     observation = np.zeros(8, np.float32)
+    for n in range(1, length + 1):
+        yield Step(observation=observation.tobytes(), action=1, reward=1.0, log_prob=-1.4, done=n == length)
 
-    def messages() -> Iterator[Any]:
-        for n in range(1, steps + 1):
-            yield Step(observation=observation.tobytes(), action=1, reward=1.0, log_prob=-1.4, done=n % length == 0)
 
+def _send(address: str, method: str, messages: Iterator[Any], expected: int) -> None:
     with grpc.insecure_channel(address) as channel:
-        call = channel.stream_stream(_METHOD, Step.SerializeToString, lambda content: content)
-        acknowledged = sum(1 for _ in call(messages()))
-    assert acknowledged == steps // length
+        call = channel.stream_stream(method, lambda message: message.SerializeToString(), lambda content: content)
+        assert sum(1 for _ in call(messages)) == expected
 
 
-class PeerServer:
-    """Receives steps and writes whole trajectories, synced, to SQLite."""
+@contextmanager
+def running_peer() -> Iterator[str]:
+    """The peer's server in a process of its own; its address."""
+    with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as folder:
+        command = [sys.executable, __file__, str(Path(folder) / "peer.db")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(60)
+            process.stdout.close()
+
+
+class _Store:
+    """Whole trajectories, synced, in SQLite, as the columns that a learner needs."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._server = grpc.server(ThreadPoolExecutor(4))
-        handler = grpc.stream_stream_rpc_method_handler(self._receive, Step.FromString, lambda content: content)
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("peer.Training", {"Send": handler}),)
-        )
-        self.address = f"localhost:{self._server.add_insecure_port('localhost:0')}"
+        self._database = sqlite3.connect(path)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+        self._database.execute("CREATE TABLE IF NOT EXISTS trajectories (columns BLOB)")
 
-    def __enter__(self) -> PeerServer:
-        self._server.start()
-        return self
+    def add(self, steps: Iterable[Any]) -> None:
+        observations = np.stack([np.frombuffer(step.observation, np.float32) for step in steps])
+        actions = np.array([step.action for step in steps])
+        numbers = np.array([(step.reward, step.log_prob) for step in steps], np.float32)
+        content = observations.tobytes() + actions.tobytes() + numbers.tobytes()
+        self._database.execute("INSERT INTO trajectories VALUES (?)", (content,))
+        self._database.commit()
 
-    def __exit__(self, *_: object) -> None:
-        self._server.stop(None).wait()
 
-    def _receive(self, steps: Iterable[Any], context: Any) -> Iterator[bytes]:
-        database = sqlite3.connect(self._path)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("CREATE TABLE IF NOT EXISTS trajectories (steps BLOB)")
-        trajectory: list[Any] = []
+def serve(path: Path) -> None:
+    def receive_steps(steps: Iterable[Any], context: Any) -> Iterator[bytes]:
+        store, trajectory = _Store(path), []
         for step in steps:
             trajectory.append(step)
             if step.done:
-                database.execute(
-                    "INSERT INTO trajectories VALUES (?)", (b"".join(s.SerializeToString() for s in trajectory),)
-                )
-                database.commit()
+                store.add(trajectory)
                 trajectory = []
                 yield b"ok"
-        database.close()
+
+    def receive_trajectories(trajectories: Iterable[Any], context: Any) -> Iterator[bytes]:
+        store = _Store(path)
+        for trajectory in trajectories:
+            store.add(trajectory.steps)
+            yield b"ok"
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    methods = {
+        "SendSteps": grpc.stream_stream_rpc_method_handler(receive_steps, Step.FromString, bytes),
+        "SendTrajectories": grpc.stream_stream_rpc_method_handler(
+            receive_trajectories, PeerTrajectory.FromString, bytes
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("peer.Training", methods),))
+    print(f"localhost:{server.add_insecure_port('localhost:0')}", flush=True)
+    server.start()
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

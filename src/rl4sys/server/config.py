@@ -67,6 +67,8 @@ class ServerConfig(Config):
     """Where networks are trained."""
     threads: int = Field(default=1, gt=0, le=1024)
     """Threads torch computes with, per policy."""
+    niceness: int = Field(default=10, ge=0, le=19)
+    """How far learners stand back for everything else on the machine: the server, and systems beside it."""
     checkpoint_seconds: float = Field(default=60.0, gt=0)
     """Time between checkpoints of a policy that learns; what came later is learnt again from the journal."""
     keep_checkpoints: int = Field(default=3, gt=0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import secrets
 import select
 import signal
@@ -56,6 +57,7 @@ _PARENT_DEATH_SIGNAL = 1
 def work(connection: socket.socket, task: Task) -> None:
     """The whole life of the process."""
     _die_with_the_server()
+    os.nice(task.server.niceness)
     # Signals to the group are the server's affair: it tells its workers when to stop, and they save first.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
