@@ -1,6 +1,6 @@
 """The live path, measured beside a per-step, eager-torch client of the usual kind (`per_step_peer.py`), in one run.
 
-    python benchmarks/live.py [decision] [ingest] [adoption] [fleet] [footprint] [placement]
+    python benchmarks/live.py [decision] [faults] [ingest] [adoption] [fleet] [footprint] [placement]
 
 Without words all are run, which takes about three minutes. Compare ratios: times depend on the machine and its mood.
 """
@@ -8,6 +8,7 @@ Without words all are run, which takes about three minutes. Compare ratios: time
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import queue
@@ -41,6 +42,7 @@ LENGTH = 1000
 def main() -> None:
     measurements: dict[str, Callable[[], None]] = {
         "decision": decision,
+        "faults": faults,
         "ingest": ingest,
         "adoption": adoption,
         "fleet": fleet,
@@ -79,6 +81,67 @@ def step_times(client: Any, count: int) -> list[float]:
         action.update_reward(1.0)
         times[n] = (clock() - began) / 1000
     return times
+
+
+def faults() -> None:
+    """What a host notices of a server that is killed and comes back: how long its slowest decisions take."""
+    title("faults: 20 s of decisions, about 3000 a second, with the server up, away, and killed every 4 s")
+    # Python's collector stops the host for milliseconds now and then, server or not.
+    gc.disable()
+    with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
+        process, address = start_server(root, "0")
+        with agent(address, "faults", buffer={"size": 256}) as ours:
+            show_times("up", paced_times(ours, 20.0))
+            process.kill()
+            process.wait()
+            show_times("away", paced_times(ours, 20.0))
+            killer = Killer(root, address.rpartition(":")[2])
+            killer.start()
+            show_times("killed every 4 s", paced_times(ours, 20.0))
+            killer.stop()
+            statistics_now = ours.statistics()
+    gc.enable()
+    print(f"  dropped {statistics_now.dropped_steps}, decided without a model {statistics_now.fallback_decisions}")
+
+
+class Killer(threading.Thread):
+    """Starts a server, and kills and starts it again, until it is stopped."""
+
+    def __init__(self, root: str, port: str) -> None:
+        super().__init__(daemon=True)
+        self._root, self._port, self._stopping = root, port, threading.Event()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            process, _ = start_server(self._root, self._port)
+            self._stopping.wait(4.0)
+            process.kill()
+            process.wait()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+
+
+def paced_times(client: Any, seconds: float) -> list[float]:
+    times, trajectory, clock, until = [], None, time.perf_counter_ns, time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = clock()
+        trajectory, action = client.request_for_action(trajectory, ROW)
+        client.add_to_trajectory(trajectory, action)
+        action.update_reward(1.0)
+        times.append((clock() - began) / 1000)
+        time.sleep(0.0002)
+    return times
+
+
+def show_times(name: str, times: list[float]) -> None:
+    p50, p99, p999 = np.percentile(times, [50, 99, 99.9])
+    slow = sum(each > 1000 for each in times)
+    print(
+        f"  {name:<18} p50 {p50:6.1f} µs  p99 {p99:6.1f} µs  p99.9 {p999:7.1f} µs  max {max(times):8.1f} µs  "
+        f"over 1 ms: {slow} of {len(times)}"
+    )
 
 
 def ingest() -> None:
@@ -297,15 +360,19 @@ if __name__ == '__main__':
 def server() -> Iterator[str]:
     """A real server in a process of its own, with its journal on this disk."""
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
-        command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", root]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout is not None
+        process, address = start_server(root, "0")
         try:
-            yield process.stdout.readline().split()[3]
+            yield address
         finally:
             process.terminate()
             process.wait(120)
-            process.stdout.close()
+
+
+def start_server(root: str, port: str) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "rl4sys", "serve", "--port", port, "--root", root]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline().split()[3]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from rl4sys.client.recorder import AnyProgram
@@ -12,6 +13,8 @@ from rl4sys.spec import Spec
 from rl4sys.wire.delta import apply_difference, digest
 from rl4sys.wire.messages import Held
 from rl4sys.wire.messages import Snapshot as SnapshotMessage
+
+_MOMENT_SECONDS = 2e-5
 
 ENDLESS = 2**62
 """Steps until an update of a learner that says nothing about it, such as one whose old version is pinned."""
@@ -42,7 +45,9 @@ def read_model(message: SnapshotMessage, lineage: str, held: Model | None, spec:
     content = _content(message, lineage, held)
     if digest(content) != message.digest:
         raise SpecError(f"version {message.version} of the model did not arrive as it was sent: its digest differs")
+    let_others_run()
     snapshot = Snapshot.from_bytes(content)
+    let_others_run()
     if _sizes(snapshot.spec) != _sizes(spec):
         raise SpecError(f"the server's model is for {_sizes(snapshot.spec)}; this client has {_sizes(spec)}")
     return Model(
@@ -54,6 +59,11 @@ def read_model(message: SnapshotMessage, lineage: str, held: Model | None, spec:
         content=content,
         digest=message.digest,
     )
+
+
+def let_others_run() -> None:
+    """Give the interpreter away for a moment: a decision must not wait until a whole model is read."""
+    time.sleep(_MOMENT_SECONDS)
 
 
 def _content(message: SnapshotMessage, lineage: str, held: Model | None) -> bytes:
