@@ -48,7 +48,7 @@ def client_credentials(
     certificate = authority.issue_cert("client", not_after=until)
     certificate.private_key_pem.write_to_path(str(folder / "client.key"))
     certificate.cert_chain_pems[0].write_to_path(str(folder / "client.pem"))
-    return Credentials(None, server.root.parent / "ca.pem", folder / "client.pem", folder / "client.key")
+    return Credentials.from_files(None, server.root.parent / "ca.pem", folder / "client.pem", folder / "client.key")
 
 
 @pytest.mark.parametrize("token", [None, "", "token-of-", "token-of-ab", "TOKEN-OF-A"])
@@ -89,7 +89,7 @@ def test_everyone_else_is_not(encrypted: LiveServer, authority: trustme.CA, tmp_
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     credentials = {
         "plain": Credentials,
-        "no certificate": lambda: Credentials(None, encrypted.root.parent / "ca.pem"),
+        "no certificate": lambda: Credentials.from_files(None, encrypted.root.parent / "ca.pem", None, None),
         "stranger": lambda: client_credentials(tmp_path, encrypted, trustme.CA()),
         "expired": lambda: client_credentials(tmp_path, encrypted, authority, until=yesterday),
     }[how]()

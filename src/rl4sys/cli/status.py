@@ -27,7 +27,7 @@ def status(
     """Show what a training server is doing: policies, versions, rates, staleness, data used and dropped, clients."""
     from rl4sys.wire.call import Credentials, ask_status
 
-    reply = ask_status(address, Credentials(token, tls_ca, tls_cert, tls_key))
+    reply = ask_status(address, Credentials.from_files(token, tls_ca, tls_cert, tls_key))
     if as_json:
         from google.protobuf.json_format import MessageToDict
 

@@ -186,8 +186,8 @@ class RL4SysAgent:
         endpoint = Endpoint.of(config.server)
         self._link = Link(identity, endpoint.open, self._outbox, self._pace, config.send_frequency)
         remote = config.inference == "remote"
-        timeout_seconds = config.server.timeout_seconds
-        self._remote = RemotePolicy(self._link, identity.hello, spaces.spec, timeout_seconds) if remote else None
+        act_seconds = config.server.act_timeout_seconds
+        self._remote = RemotePolicy(self._link, identity.hello, spaces.spec, act_seconds) if remote else None
         self._episodes = Episodes(
             self._pace,
             layout,

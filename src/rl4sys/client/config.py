@@ -40,7 +40,9 @@ class ServerSettings(Config):
     tls: TlsSettings | None = None
     """Encrypt the connection; null for not."""
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
-    """How long the agent, when it is made, waits for its first model; and a remote decision for its answer."""
+    """How long the agent, when it is made, waits for its first model."""
+    act_timeout_seconds: float = Field(default=1.0, gt=0, le=3600)
+    """How long a decision waits for the server, with `inference: remote`, before the fallback is taken."""
 
 
 class OutboxSettings(Config):

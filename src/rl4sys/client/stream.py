@@ -6,22 +6,22 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import grpc
 
 from rl4sys.errors import ConfigError
+from rl4sys.wire.call import Credentials, open_channel, read_file
 from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, ServerMessage
-from rl4sys.wire.service import ACT, CHANNEL_OPTIONS, CONNECT
+from rl4sys.wire.service import ACT, CONNECT
 
 if TYPE_CHECKING:
     from rl4sys.client.config import ServerSettings
 
 _OPTIONS: list[tuple[str, Any]] = [
-    *CHANNEL_OPTIONS,
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A network that swallows everything is noticed by the pings it does not answer.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     # One attempt per channel: when to try again is decided by the link.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 5_000),
@@ -76,14 +76,14 @@ class GrpcStream:
         self._endpoint, self._deliver = endpoint, deliver
         self._outgoing: queue.SimpleQueue[ClientMessage | None] = queue.SimpleQueue()
         self._given = self._gone = 0
-        self._channel = endpoint.channel()
+        self._channel = open_channel(endpoint.address, endpoint.credentials, _OPTIONS)
         self._act = self._channel.unary_unary(
             ACT, request_serializer=ActRequest.SerializeToString, response_deserializer=ActReply.FromString
         )
         connect = self._channel.stream_stream(
             CONNECT, request_serializer=ClientMessage.SerializeToString, response_deserializer=ServerMessage.FromString
         )
-        self._call = connect(self._messages(), metadata=endpoint.metadata)
+        self._call = connect(self._messages(), metadata=endpoint.credentials.metadata())
         self._receiver = threading.Thread(target=self._receive, name="rl4sys-receiver", daemon=True)
         self._receiver.start()
 
@@ -96,7 +96,7 @@ class GrpcStream:
         self._outgoing.put(message)
 
     def act(self, request: ActRequest, timeout_seconds: float) -> ActReply:
-        reply: ActReply = self._act(request, timeout=timeout_seconds, metadata=self._endpoint.metadata)
+        reply: ActReply = self._act(request, timeout=timeout_seconds, metadata=self._endpoint.credentials.metadata())
         return reply
 
     def close(self) -> None:
@@ -128,42 +128,27 @@ class Endpoint:
     """Where a server is and how this client shows who it is."""
 
     address: str
-    metadata: tuple[tuple[str, str], ...] = ()
-    credentials: grpc.ChannelCredentials | None = None
+    credentials: Credentials
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Endpoint:
         """With the token and certificates read from their files."""
         token = settings.token
         if settings.token_file is not None:
-            token = _read(settings.token_file, "server.token_file").decode("utf-8", "replace").strip().split("\n")[0]
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        return cls(settings.address, metadata, _credentials(settings))
-
-    def channel(self) -> grpc.Channel:
-        if self.credentials is None:
-            return grpc.insecure_channel(self.address, _OPTIONS)
-        return grpc.secure_channel(self.address, self.credentials, _OPTIONS)
+            token = (
+                read_file(settings.token_file, "server.token_file").decode("utf-8", "replace").strip().split("\n")[0]
+            )
+        return cls(settings.address, Credentials(token, settings.tls is not None, **_certificates(settings)))
 
     def open(self, deliver: Deliver) -> Stream:
         return GrpcStream(self, deliver)
 
 
-def _credentials(settings: ServerSettings) -> grpc.ChannelCredentials | None:
+def _certificates(settings: ServerSettings) -> dict[str, bytes]:
     tls = settings.tls
     if tls is None:
-        return None
+        return {}
     if (tls.cert is None) != (tls.key is None):
         raise ConfigError("server.tls has only one of cert and key; a client's certificate needs both")
-    ca, cert, key = (
-        None if path is None else _read(path, f"server.tls.{name}")
-        for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
-    )
-    return grpc.ssl_channel_credentials(ca, key, cert)
-
-
-def _read(path: Path, setting: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise ConfigError(f"{setting} is {str(path)!r}, which cannot be read: {problem.strerror}") from problem
+    files = {"ca": tls.ca, "cert": tls.cert, "key": tls.key}
+    return {name: read_file(path, f"server.tls.{name}") for name, path in files.items() if path is not None}

@@ -15,12 +15,21 @@ from rl4sys.wire.service import CHANNEL_OPTIONS, STATUS
 
 @dataclass(frozen=True)
 class Credentials:
-    """How one shows who one is: a token, TLS with the authority of the server's certificate, one's own certificate."""
+    """How one shows who one is; certificates and keys are PEM."""
 
     token: str | None = None
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    tls: bool = False
+    ca: bytes | None = None
+    """The authority that the server's certificate must be signed by; None for those that the system trusts."""
+    cert: bytes | None = None
+    key: bytes | None = None
+
+    @classmethod
+    def from_files(cls, token: str | None, ca: Path | None, cert: Path | None, key: Path | None) -> Credentials:
+        """With TLS if any file is named."""
+        files = {"ca": ca, "cert": cert, "key": key}
+        contents = {name: read_file(path, f"tls {name}") for name, path in files.items() if path is not None}
+        return cls(token, bool(contents), **contents)
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
@@ -28,10 +37,10 @@ class Credentials:
 
 def open_channel(address: str, credentials: Credentials, options: list[tuple[str, Any]] | None = None) -> grpc.Channel:
     options = [*CHANNEL_OPTIONS, *(options or [])]
-    if not (credentials.ca or credentials.cert):
+    if not credentials.tls:
         return grpc.insecure_channel(address, options)
-    ca, cert, key = (_read(path) for path in (credentials.ca, credentials.cert, credentials.key))
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, cert), options)
+    secure = grpc.ssl_channel_credentials(credentials.ca, credentials.key, credentials.cert)
+    return grpc.secure_channel(address, secure, options)
 
 
 def ask_status(address: str, credentials: Credentials, timeout_seconds: float = 5.0) -> StatusReply:
@@ -44,8 +53,8 @@ def ask_status(address: str, credentials: Credentials, timeout_seconds: float = 
             raise ConfigError(f"no answer from a server at {address}: {problem.details()}") from problem
 
 
-def _read(path: Path | None) -> bytes | None:
+def read_file(path: Path, setting: str) -> bytes:
     try:
-        return path.read_bytes() if path else None
+        return path.read_bytes()
     except OSError as problem:
-        raise ConfigError(f"cannot read {path}: {problem.strerror}") from problem
+        raise ConfigError(f"{setting} is {str(path)!r}, which cannot be read: {problem.strerror}") from problem

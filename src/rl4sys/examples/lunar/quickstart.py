@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -16,8 +17,7 @@ from rl4sys.client import RL4SysAgent
 from rl4sys.examples.lunar.lunar_lander import Display, Flights, LunarLander
 from rl4sys.wire.call import Credentials, ask_status
 
-_LONGEST_SECONDS = 240.0
-_CLEARLY_BETTER = 150.0
+_LONGEST_SECONDS = 180.0
 _ROOT = Path("live")
 
 
@@ -34,7 +34,10 @@ def main() -> None:
         ) as agent,
     ):
         system, display = LunarLander(agent, env, seed=1), Display(agent)
-        print("Lunar Lander flies; the server learns. (A good landing is worth 200; crashing at random about -180.)")
+        print(f"Lunar Lander flies and the server learns, for at most {_LONGEST_SECONDS / 60:.0f} minutes.")
+        print(
+            "(At random it crashes, for a return of about -180; landing well gives over 200, which counts as solved.)"
+        )
         first = _fly(system, display)
         agent.flush(10.0)
         display.summary(system.flights)
@@ -60,14 +63,13 @@ def _server() -> Iterator[str]:
 
 
 def _fly(system: LunarLander, display: Display) -> float:
-    """Until it is solved, clearly better than at first, or time is up; returns how it was at first."""
+    """Until it is solved or time is up; returns how it was at first."""
     began, first = time.monotonic(), 0.0
     for flights in system.run_application(100_000, 1000):
         display.progress(flights)
         if flights.episodes <= 100:
             first = mean(flights.returns)
-        improved = flights.episodes > 200 and mean(flights.returns) > first + _CLEARLY_BETTER
-        if flights.solved or improved or time.monotonic() - began > _LONGEST_SECONDS:
+        if flights.solved or time.monotonic() - began > _LONGEST_SECONDS:
             break
     return first
 
@@ -78,10 +80,12 @@ def _tell(address: str, first: float, flights: Flights) -> None:
     print(f"  return: {first:.1f} over the first 100 episodes, {mean(flights.returns):.1f} over the last")
     share = 100 * policy.steps_used / max(1, learnt)
     print(f"  data used: {share:.1f} % of {learnt:,} steps; {policy.version} versions made")
+    here = os.path.relpath(Path(sys.executable).parent)
     print(f"\nThe policy and its run are in {policy.run}. Go on:")
-    print("  rl4sys serve &  python -m rl4sys.examples.lunar.lunar_lander     # learns on, until solved")
-    print(f"  rl4sys evaluate {policy.run} --environment LunarLander-v3")
-    print("  tensorboard --logdir live")
+    print(f"  {here}/rl4sys evaluate {policy.run} --environment LunarLander-v3")
+    print(f"  {here}/rl4sys serve        # and in another terminal, to let it learn on:")
+    print(f"  {here}/python -m rl4sys.examples.lunar.lunar_lander")
+    print(f"  {here}/tensorboard --logdir live")
 
 
 if __name__ == "__main__":
