@@ -169,6 +169,13 @@ def test_jumps_of_the_clock_change_nothing(tmp_path: Path, monkeypatch: pytest.M
         assert server.stop() == 0
 
 
+def test_two_servers_do_not_share_a_directory(own_server: LiveServer) -> None:
+    command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", str(own_server.root)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 2
+    assert f"another server keeps its policies in {own_server.root}" in second.stderr
+
+
 def test_a_port_that_is_taken_is_said_in_words(own_server: LiveServer, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rl4sys", "serve", "--port", str(own_server.port), "--root", str(tmp_path / "2")]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import signal
 from collections.abc import Callable
 from importlib.metadata import version as release_of
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -48,7 +49,7 @@ class Server:
 
     async def start(self) -> None:
         config, release = self._config, release_of("rl4sys")
-        _make_root(config.root)
+        self._root = _hold(config.root)
         self._dispatcher = Dispatcher(config)
         self._reporter = Reporter(self._dispatcher, config.root, release)
         self._server = grpc.aio.server(options=_OPTIONS)
@@ -68,6 +69,7 @@ class Server:
         self._existing.cancel()
         await asyncio.gather(self._existing, return_exceptions=True)
         await self._dispatcher.close()
+        self._root.close()
         if self.metrics_port is not None:
             self._metrics_server.shutdown()
             self._metrics_server.server_close()
@@ -120,11 +122,18 @@ async def serve(config: ServerConfig, ready: Callable[[Server], None]) -> None:
         await server.stop()
 
 
-def _make_root(root: Path) -> None:
+def _hold(root: Path) -> TextIO:
+    """The server's directory, for this process alone; one that died holds nothing."""
     try:
         root.mkdir(parents=True, exist_ok=True)
+        lock = (root / ".lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        lock.close()
+        raise RunError(f"another server keeps its policies in {root}; stop it, or choose another --root") from problem
     except OSError as problem:
-        raise RunError(f"cannot make the directory {root}: {problem.strerror}; choose another with --root") from problem
+        raise RunError(f"cannot use the directory {root}: {problem.strerror}; choose another with --root") from problem
+    return lock
 
 
 def _credentials(tls: TlsSettings | None) -> grpc.ServerCredentials | None:
