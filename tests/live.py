@@ -157,6 +157,14 @@ class WireClient:
     def send_trajectories(self, *contents: bytes) -> None:
         self.send(ClientMessage(trajectories=Trajectories(trajectory=contents)))
 
+    def first(self, *kinds: str) -> tuple[str, Any]:
+        """The next message of one of the kinds."""
+        for message in self._incoming:
+            kind = message.WhichOneof("kind")
+            if kind in kinds:
+                return kind, getattr(message, kind)
+        raise AssertionError(f"the stream ended before any of {kinds}")
+
     def hear(self, kind: str) -> Any:
         """The next message of that kind; others on the way are passed over."""
         for message in self._incoming:

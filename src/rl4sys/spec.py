@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,8 @@ STATE = "state"
 
 DTYPES = ("float32", "float64", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
 """What observations may be made of."""
+
+_MOST_AXES = 8
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,18 @@ class Box:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise SpecError(f"a box of type {self.dtype!r:.40}; it should be one of {', '.join(DTYPES)}")
-        if min((*self.shape, 0)) < 0:
-            raise SpecError(f"a box of shape {self.shape}; no axis can be shorter than 0")
-        for name, bound in (("low", self.low), ("high", self.high)):
+        # Before anything is multiplied: the product of very many axes would take for ever.
+        if len(self.shape) > _MOST_AXES:
+            raise SpecError(f"a box of {len(self.shape)} axes; it can have {_MOST_AXES}")
+        if not all(0 <= length < 2**63 for length in self.shape):
+            raise SpecError(f"a box of shape {self.shape}; no axis can be shorter than 0, or 2**63 long")
+        for name, bound, never in (("low", self.low, math.inf), ("high", self.high, -math.inf)):
             if len(bound) not in (1, self.size):
                 raise SpecError(f"{name} has {len(bound)} values; a box of shape {self.shape} takes 1 or {self.size}")
+            if any(math.isnan(value) or value == never for value in bound):
+                raise SpecError(
+                    f"{name} of a box holds NaN or {never}, which bounds nothing; leave it out for no bound"
+                )
 
     @property
     def size(self) -> int:
@@ -107,8 +117,16 @@ class Spec:
         object.__setattr__(self, "observation", dict(sorted(self.observation.items())))
         if not set(self.observation) - {MASK}:
             raise SpecError("a policy needs something to see: the spec has no observation but the mask")
-        if MASK in self.observation and not isinstance(self.action, Discrete):
+        if MASK in self.observation:
+            self._check_mask(self.observation[MASK])
+
+    def _check_mask(self, mask: Box) -> None:
+        if not isinstance(self.action, Discrete):
             raise SpecError("an action mask needs a discrete action space, and this one is continuous")
+        if (mask.dtype, mask.shape) != ("bool", (self.action.choices,)):
+            raise SpecError(
+                f"the mask is {mask.dtype} of shape {mask.shape}; it should be bool of ({self.action.choices},)"
+            )
 
     @property
     def masked(self) -> bool:
@@ -125,8 +143,10 @@ class Spec:
         try:
             observation = {name: _space_from_json(space) for name, space in value["observation"].items()}
             action = _space_from_json(value["action"])
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
-            raise SpecError(f"not the description of a spec: {problem!r} in {value!r:.200}") from problem
+        except KeyError as problem:
+            raise SpecError(f"not the description of a spec: {problem} is missing in {value!r:.200}") from problem
+        except (TypeError, AttributeError, ValueError, OverflowError) as problem:
+            raise SpecError(f"not the description of a spec: {problem!s:.80} in {value!r:.200}") from problem
         boxes = {name: space for name, space in observation.items() if isinstance(space, Box)}
         if len(boxes) < len(observation):
             raise SpecError("observations are boxes; encode discrete ones (one-hot) before they reach a policy")
@@ -147,10 +167,10 @@ def _space_to_json(space: Space) -> dict[str, Any]:
 
 def _space_from_json(value: Mapping[str, Any]) -> Space:
     if value["kind"] == "discrete":
-        return Discrete(int(value["choices"]))
+        return Discrete(index(value["choices"]))
     low = tuple(-math.inf if b is None else float(b) for b in value["low"])
     high = tuple(math.inf if b is None else float(b) for b in value["high"])
-    return Box(tuple(int(n) for n in value["shape"]), str(value["dtype"]), low, high)
+    return Box(tuple(index(n) for n in value["shape"]), str(value["dtype"]), low, high)
 
 
 def _bound_to_json(bound: float) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rl4sys.client.agent import _draws_key
 from rl4sys.client.config import ClientConfig, load_client_config
 from rl4sys.client.spaces import Sizes, make_spaces
 from rl4sys.errors import ConfigError
@@ -46,7 +47,6 @@ def test_the_file_of_003_loads_as_it_was_promised() -> None:
     assert (config.observation, config.action) == (None, None)
     assert (config.server.address, config.server.timeout_seconds) == ("localhost:50051", 10.0)
     assert config.learner_settings() == {
-        "seed": 0,
         "algorithm": {
             "name": "ppo",
             "lr": 3e-4,
@@ -190,3 +190,9 @@ def test_sizes_that_make_no_sense_are_named(sizes: dict[str, Any], message: str)
     with pytest.raises(ConfigError) as problem:
         spec_of(**sizes)
     assert message in str(problem.value)
+
+
+def test_clients_draw_differently_unless_a_seed_makes_them_repeatable() -> None:
+    """Clients of one policy that all drew alike would all try the same."""
+    assert _draws_key(None) != _draws_key(None)
+    assert _draws_key(3) == _draws_key(3) != _draws_key(4)

@@ -265,7 +265,7 @@ def test_other_settings_under_the_same_name_are_noted_and_not_used(server: LiveS
         client.hello("settled", settings={"algorithm": {"name": "dqn"}})
         problem = client.hear("problem")
     assert problem.kind == Problem.NOTE
-    assert "goes on with the learner settings it was made with" in problem.message
+    assert "yours differ in algorithm.name, algorithm.epochs, algorithm.minibatch_size." in problem.message
 
 
 def test_a_bad_trajectory_is_refused_by_number_and_the_next_is_taken(server: LiveServer) -> None:

@@ -48,7 +48,7 @@ def serve(
     from rl4sys.server.logs import set_up_logging
     from rl4sys.server.server import serve as run_server
 
-    settings = files.load(config) if config else {}
+    settings = _beside(files.load(config), config.parent) if config else {}
     given: dict[str, Any] = {
         "port": port,
         "host": host,
@@ -63,6 +63,22 @@ def serve(
     console = Console()
     asyncio.run(run_server(parsed, lambda server: _announce(console, parsed, server)))
     logging.shutdown()
+
+
+def _beside(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative paths in a config file start where the file is."""
+
+    def resolved(block: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: str(folder / value) if name in _PATHS and isinstance(value, str) else value
+            for name, value in block.items()
+        }
+
+    tls = settings.get("tls")
+    return resolved(settings) | ({"tls": resolved(tls)} if isinstance(tls, dict) else {})
+
+
+_PATHS = ("root", "token_file", "cert", "key", "client_ca")
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, Path] | None:

@@ -21,6 +21,7 @@ def status(
     tls_ca: Annotated[Path | None, typer.Option(help="Speak TLS; the authority that signed the server's.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="A client's certificate, where the server wants one.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="Show staleness and sizes too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
@@ -34,10 +35,10 @@ def status(
         fields = MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         typer.echo(json.dumps(fields))
     else:
-        _show(Console(), reply, address)
+        _show(Console(), reply, address, wide=wide)
 
 
-def _show(console: Console, reply: StatusReply, address: str) -> None:
+def _show(console: Console, reply: StatusReply, address: str, *, wide: bool) -> None:
     console.print(
         f"rl4sys {reply.release} at {escape(address)}, up {_duration(reply.uptime_seconds)}, "
         f"{reply.memory_bytes / 2**20:.0f} MB; policies in {escape(reply.root)}",
@@ -47,9 +48,10 @@ def _show(console: Console, reply: StatusReply, address: str) -> None:
     if not reply.policies:
         console.print("no policies yet: a client makes one by connecting")
         return
-    policies, clients = _table("policies", _POLICY_HEADINGS), _table("clients", _CLIENT_HEADINGS)
+    more = _MORE_POLICY_HEADINGS if wide else ()
+    policies, clients = _table("policies", (*_POLICY_HEADINGS, *more)), _table("clients", _CLIENT_HEADINGS)
     for policy in reply.policies:
-        policies.add_row(*_policy_row(policy))
+        policies.add_row(*_policy_row(policy), *(_more_of_policy(policy) if wide else ()))
         for client in policy.clients:
             clients.add_row(*_client_row(client, policy.policy_id))
     console.print(policies)
@@ -60,46 +62,48 @@ def _show(console: Console, reply: StatusReply, address: str) -> None:
             console.print(f"[red]{escape(policy.policy_id)}: {escape(policy.problem)}[/red]")
 
 
-_POLICY_HEADINGS = (
-    *("policy", "state", "version", "return", "steps/s", "received", "used", "refused", "waiting"),
-    *("staleness", "model", "journal", "memory"),
-)
-_CLIENT_HEADINGS = ("client", "policy", "version", "steps", "decisions", "fallbacks", "dropped", "refused", "connected")
+_POLICY_HEADINGS = ("policy", "state", "version", "return", "steps/s", "used", "refused", "waiting")
+_MORE_POLICY_HEADINGS = ("algorithm", "received", "staleness", "model", "journal", "memory")
+_CLIENT_HEADINGS = ("client", "policy", "version", "decisions", "fallbacks", "dropped", "connected")
 
 
 def _table(title: str, headings: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("policy", "state", "client") else "right")
+        words = heading in ("policy", "state", "client")
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words)
     return table
 
 
 def _client_row(client: ClientStatus, policy_id: str) -> tuple[str, ...]:
     report = client.report
-    figures = (report.decisions, report.fallback_decisions, report.dropped_steps, client.trajectories_refused)
+    figures = (report.decisions, report.fallback_decisions, report.dropped_steps)
     return (
         escape(client.client_id),
         escape(policy_id),
         str(report.adopted_version),
-        f"{client.steps_received:,}",
         *(f"{figure:,}" for figure in figures),
         _duration(client.connected_seconds),
     )
 
 
 def _policy_row(policy: PolicyStatus) -> tuple[str, ...]:
-    learnt = policy.steps_used + policy.steps_refused
-    share = f" ({100 * policy.steps_used / learnt:.1f}%)" if learnt else ""
     return (
-        escape(f"{policy.policy_id} ({policy.algorithm})"),
+        escape(policy.policy_id),
         policy.state,
         str(policy.version),
         f"{policy.episode_return:.1f}" if policy.HasField("episode_return") else "",
         f"{policy.steps_per_second:,.0f}",
-        f"{policy.steps_received:,}",
-        f"{policy.steps_used:,}{share}",
+        f"{policy.steps_used:,}",
         f"{policy.steps_refused:,}",
         f"{policy.steps_waiting:,}",
+    )
+
+
+def _more_of_policy(policy: PolicyStatus) -> tuple[str, ...]:
+    return (
+        policy.algorithm,
+        f"{policy.steps_received:,}",
         f"{policy.staleness:.1f}",
         f"{policy.snapshot_bytes / 1000:.1f} kB",
         f"{policy.journal_bytes / 2**20:.1f} MB",

@@ -429,8 +429,10 @@ def _legalizer(spaces: Spaces) -> Callable[[Any], Any] | None:
     return (lambda choice: choice + spaces.start) if spaces.start else None
 
 
-def _draws_key(seed: int) -> int:
+def _draws_key(seed: int | None) -> int:
     """As a local run of the same seed has it, so that both can be compared draw by draw."""
+    if seed is None:
+        return secrets.randbits(64)
     return int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[1])
 
 

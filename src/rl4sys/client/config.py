@@ -68,8 +68,9 @@ class ClientConfig(Config):
     """Who this is: letters, digits, dot, dash and underscore. By default the file's name without its ending."""
     policy_id: str = Field(pattern=IDENTITY)
     """The policy to act by; clients that name the same one share a learner and a model. By default the client's id."""
-    seed: int = Field(default=0, ge=0)
-    """Decides all random numbers of this client's decisions, and of a learner that is made for it."""
+    seed: int | None = Field(default=None, ge=0)
+    """Makes this client's decisions, and a learner that is made for it, repeatable; null draws anew in every life, as
+    clients that share a policy should, or they would all try the same."""
     observation: Any = None
     """What is seen: an int (so many numbers), a shape, a block with shape, dtype, low, high; or several by name."""
     action: Any = None
@@ -114,7 +115,7 @@ class ClientConfig(Config):
     def learner_settings(self) -> Settings:
         """What the server is told about the learner: the file's own words, and the seed."""
         given = {name: value for name in _LEARNER if (value := getattr(self, name)) not in (None, {})}
-        return {"seed": self.seed, **given}
+        return given if self.seed is None else {"seed": self.seed, **given}
 
 
 def load_client_config(

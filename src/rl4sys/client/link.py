@@ -332,8 +332,7 @@ class Link:
             return False
         if problem.kind == Problem.TRAJECTORY_REFUSED:
             self.state.trajectories_refused += 1
-        level = logging.INFO if problem.kind == Problem.NOTE else logging.WARNING
-        self._note(problem.message, level)
+        self._note(problem.message, logging.WARNING)
         return True
 
     def _note_end(self, ended: Ended, talk: Conversation) -> None:

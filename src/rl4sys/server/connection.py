@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from rl4sys.server.journal import Sender
+from rl4sys.server.words import fit
 from rl4sys.wire.delta import digest
 from rl4sys.wire.messages import Ack, Problem, Report, ServerMessage
 
@@ -43,8 +44,6 @@ class Connection:
     connected_at: float = field(default_factory=time.monotonic)
     steps_received: int = 0
     trajectories_refused: int = 0
-    newest_sequence: int = 0
-    """The highest sequence that is on disk or on its way there."""
     model: Model | None = None
     taken: int = 0
     _acknowledged: int = 0
@@ -65,7 +64,7 @@ class Connection:
 
     def tell(self, kind: Problem.Kind, message: str, sequence: int = 0) -> None:
         """Beyond a few, the oldest problem gives way: a client that makes many needs not see them all."""
-        self._problems.append(Problem(kind=kind, message=message, sequence=sequence))
+        self._problems.append(Problem(kind=kind, message=fit(message), sequence=sequence))
         self._something.set()
 
     async def to_say(self) -> tuple[list[ServerMessage], Model | None]:

@@ -21,6 +21,7 @@ from rl4sys.wire.trajectories import check_trajectory, decode_trajectory
 
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.1, 5.0
 _RATE_SECONDS = 10.0
+_EXAMINED_AT_ONCE = 32
 
 
 class _Arrival(NamedTuple):
@@ -71,17 +72,22 @@ class Intake:
         self._newest[sender] = max(self._newest.get(sender, 0), on_disk)
         return on_disk
 
+    def dismiss(self, sender: Sender) -> None:
+        """Forget a sender that is connected no more, unless what it sent is still in line: the disk knows the rest."""
+        if all(arrival.sender != sender for arrival in self._arrivals):
+            self._newest.pop(sender, None)
+
     async def receive(self, connection: Connection, contents: list[bytes]) -> None:
         """Check trajectories and put them in line for the disk; waits while too much is in line already."""
         await self._room.wait()
-        for content in contents:
-            arrival = self._examine(connection, content)
-            if arrival is not None:
-                self._arrivals.append(arrival)
-                self._waiting_bytes += arrival.size
+        for first in range(0, len(contents), _EXAMINED_AT_ONCE):
+            for content in contents[first : first + _EXAMINED_AT_ONCE]:
+                self._take(self._examine(connection, content))
+            self._arrived.set()
+            # Others have their turn: a message can hold very many.
+            await asyncio.sleep(0)
         if self._waiting_bytes > self._limits.max_waiting_bytes:
             self._room.clear()
-        self._arrived.set()
 
     async def forget(self, row: int) -> None:
         """Remove rows up to ``row`` from the journal, a piece at a time so that arrivals get their turn."""
@@ -102,6 +108,11 @@ class Intake:
         self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)
         await self._use(Journal.close)
+
+    def _take(self, arrival: _Arrival | None) -> None:
+        if arrival is not None:
+            self._arrivals.append(arrival)
+            self._waiting_bytes += arrival.size
 
     def _examine(self, connection: Connection, content: bytes) -> _Arrival | None:
         """A trajectory checked; None if it is in line or on disk already, or is no trajectory at all."""

@@ -8,6 +8,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from rl4sys.errors import RunError
+from rl4sys.server.words import on_one_line
 
 FILE = "server.log"
 _BYTES, _FILES = 10 * 2**20, 3
@@ -50,6 +51,6 @@ class _People(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "  ".join(f"{name}={value}" for name, value in _fields(record).items())
-        return f"{super().format(record)}  {fields}".rstrip()
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        fields = "".join(f"  {name}={value}" for name, value in _fields(record).items())
+        return on_one_line(super().formatMessage(record) + fields)

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from rl4sys.errors import ConfigError, RunError
 from rl4sys.server.access import Access
-from rl4sys.server.config import ServerConfig, TlsSettings
+from rl4sys.server.config import Limits, ServerConfig, TlsSettings
 from rl4sys.server.dispatcher import Dispatcher
 from rl4sys.server.processes import prepare_workers
 from rl4sys.server.service import Service
@@ -27,6 +27,7 @@ from rl4sys.wire.service import CHANNEL_OPTIONS, SERVICE
 _log = logging.getLogger("rl4sys.server")
 
 _GRACE_SECONDS = 2.0
+_CALLS_OF_TOOLS = 64
 _OPTIONS: list[tuple[str, Any]] = [
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
@@ -52,14 +53,14 @@ class Server:
         self._root = _hold(config.root)
         self._dispatcher = Dispatcher(config)
         self._reporter = Reporter(self._dispatcher, config.root, release)
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._serve_metrics()
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_most_calls(config.limits))
         service = Service(self._dispatcher, self._access, self._status, release)
         self._server.add_generic_rpc_handlers((service.handler(),))
         self._add_health_and_reflection()
         self.port = self._listen()
         await asyncio.get_running_loop().run_in_executor(None, prepare_workers)
         await self._server.start()
-        self._serve_metrics()
         self._existing = asyncio.create_task(self._dispatcher.open_existing())
 
     async def stop(self) -> None:
@@ -134,6 +135,11 @@ def _hold(root: Path) -> TextIO:
     except OSError as problem:
         raise RunError(f"cannot use the directory {root}: {problem.strerror}; choose another with --root") from problem
     return lock
+
+
+def _most_calls(limits: Limits) -> int:
+    """At once, before anybody knows who calls: clients, as many again that ask for decisions or say nothing, tools."""
+    return 2 * limits.max_clients + _CALLS_OF_TOOLS
 
 
 def _credentials(tls: TlsSettings | None) -> grpc.ServerCredentials | None:

@@ -47,18 +47,21 @@ class Session:
 
     async def join(self, connection: Connection, held: Held) -> int:
         """Serve a client from now on; returns the highest sequence of its present life that is on disk."""
-        on_disk = await self.intake.admit(connection.sender)
-        connection.held = self._recall(held)
         if connection.pinned_version is not None:
             connection.offer(self._kept(connection.pinned_version), 0)
-        elif self.model is not None:
-            connection.offer(self.model, self._taken.get(connection.sender, 0))
+        on_disk = await self.intake.admit(connection.sender)
         self.connections.add(connection)
+        connection.held = self._recall(held)
+        if connection.pinned_version is None and self.model is not None:
+            connection.offer(self.model, self._taken.get(connection.sender, 0))
+        if self.problem:
+            connection.tell(Problem.SERVER, self.problem)
         connection.acknowledge(on_disk)
         return on_disk
 
     def leave(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._dismiss_absent({connection.sender})
 
     def encode(self, model: Model, connection: Connection) -> Snapshot:
         """The model for this client: what changed since the one it holds, or all of it where that is shorter."""
@@ -95,6 +98,7 @@ class Session:
         for connection in self.connections:
             if connection.sender in newest:
                 connection.acknowledge(newest[connection.sender])
+        self._dismiss_absent(set(newest))
         self.supervisor.tell_of(self.intake.last_row)
 
     def trouble(self, message: str) -> None:
@@ -114,6 +118,10 @@ class Session:
             self._compacting.cancel()
             await asyncio.gather(self._compacting, return_exceptions=True)
         await self.intake.close()
+
+    def _dismiss_absent(self, senders: set[Sender]) -> None:
+        for sender in senders - {connection.sender for connection in self.connections}:
+            self.intake.dismiss(sender)
 
     def _take_progress(self, frame: Frame) -> None:
         self.progress, self.problem = frame.fields, ""
@@ -161,9 +169,9 @@ class Session:
         return Model.of(self.lineage, version, content, wants=0)
 
 
-async def open_session(task: Task, executor: Executor) -> Session:
+async def open_session(task: Task, executor: Executor, workers_executor: Executor) -> Session:
     """Start learning a policy; raises if it can neither be made nor opened."""
-    supervisor = Supervisor(task, executor)
+    supervisor = Supervisor(task, workers_executor)
     try:
         live = await supervisor.start()
         intake = Intake(Spec.from_json(live["spec"]), task.server.limits, executor)

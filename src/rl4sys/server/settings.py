@@ -12,10 +12,12 @@ from rl4sys.config import Settings, did_you_mean
 from rl4sys.errors import ConfigError
 from rl4sys.experiment.config import ExperimentConfig, parse_experiment
 from rl4sys.learner import LearnerConfig, learner_cost
+from rl4sys.policy.snapshot import Snapshot
 from rl4sys.registry import ALGORITHMS
 from rl4sys.server.config import Limits, ServerConfig
 from rl4sys.spec import Discrete, Spec
-from rl4sys.wire.columns import CARRIED
+from rl4sys.wire.columns import CARRIED, MOST_AXES
+from rl4sys.wire.service import MAX_MESSAGE_BYTES
 
 KNOWN = ("algorithm", "network", "buffer", "training", "normalize_obs", "normalize_reward", "max_staleness", "seed")
 """What a client may decide about its learner."""
@@ -31,9 +33,14 @@ _SCHEDULE_STEPS = 10_000
 
 _EVERY_ROLE = "all"
 
+_LONGEST_NAME = 100
+_ENVELOPE_BYTES = 1024
+"""What a message has around a model."""
+
 
 def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> ExperimentConfig:
     """The run config of a policy with these learner settings."""
+    _check_numbers(settings)
     for key in settings:
         if key not in KNOWN:
             known = ", ".join(KNOWN)
@@ -76,11 +83,20 @@ def check_spec(spec: Spec, limits: Limits) -> None:
     if seen > limits.max_observation_size:
         raise ConfigError(f"an observation of {seen:,} numbers; this server takes {limits.max_observation_size:,}")
     for name, box in spec.observation.items():
+        if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+            raise ConfigError(f"an observation is named {name!r:.120}; use 1 to {_LONGEST_NAME} characters that print")
+        if box.size < 1 or len(box.shape) > MOST_AXES:
+            raise ConfigError(
+                f"the observation {name:.80} has the shape {box.shape!s:.80}; it should hold at least 1 number, "
+                f"on at most {MOST_AXES} axes"
+            )
         if np.dtype(box.dtype) not in CARRIED:
             raise ConfigError(
                 f"the observation {name} is of type {box.dtype}, which the wire does not carry; use float32"
             )
     done = spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
+    if not isinstance(spec.action, Discrete) and spec.action.dtype != "float32":
+        raise ConfigError(f"an action of type {spec.action.dtype}; continuous actions are float32")
     if not 1 <= done <= limits.max_choices:
         raise ConfigError(f"an action space of {done:,}; this server takes 1 to {limits.max_choices:,}")
 
@@ -97,6 +113,29 @@ def check_cost(spec: Spec, config: LearnerConfig, limits: Limits) -> None:
             f"a buffer of {cost.buffer_bytes:,} bytes when full; this server takes {limits.max_buffer_bytes:,}. "
             "Lower buffer.size, or raise limits.max_buffer_bytes in the server's config"
         )
+
+
+def check_size(snapshot: Snapshot) -> None:
+    """A model that no message can carry would reach no client."""
+    size = len(snapshot.to_bytes())
+    if size > MAX_MESSAGE_BYTES - _ENVELOPE_BYTES:
+        raise ConfigError(
+            f"the policy takes {size:,} bytes as a model for clients, and a message carries {MAX_MESSAGE_BYTES:,}; "
+            "make the network that acts smaller"
+        )
+
+
+def _check_numbers(settings: Settings) -> None:
+    """Refuse what JSON can write and nothing can count with: infinities, NaN, integers beyond 64 bits."""
+    blocks: list[tuple[str, Any]] = [("", settings)]
+    while blocks:
+        name, value = blocks.pop()
+        if isinstance(value, Mapping):
+            blocks += [(f"{name}{key}.", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            blocks += [(name, inner) for inner in value]
+        elif isinstance(value, int | float) and not abs(value) < 2**63:
+            raise ConfigError(f"{name[:-1]:.80} is {value!s:.80}; numbers lie between -2**63 and 2**63")
 
 
 def _algorithm(settings: Settings) -> Any:

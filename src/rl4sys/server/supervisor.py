@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -13,6 +14,8 @@ from rl4sys.errors import ConfigError, RunError
 from rl4sys.server.frames import Frame, encode, read_frame
 from rl4sys.server.processes import start_worker
 from rl4sys.server.task import Task
+
+_log = logging.getLogger("rl4sys.server")
 
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.1, 5.0
 _TRIES = 3
@@ -113,7 +116,7 @@ class Supervisor:
             while True:
                 frame = await read_frame(reader)
                 if frame.kind == "failed":
-                    end = _End(frame.fields["message"], frame.fields["passing"])
+                    end = self._ended(frame)
                 else:
                     self._take(frame)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -122,6 +125,11 @@ class Supervisor:
             self._line.close()
             self._line = None
             await self._in_thread(self._process.join)
+
+    def _ended(self, frame: Frame) -> _End:
+        if "traceback" in frame.fields:
+            _log.error("a learner failed\n%s", frame.fields["traceback"], extra={"policy": self._task.policy_id})
+        return _End(frame.fields["message"], frame.fields["passing"])
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == "ready":

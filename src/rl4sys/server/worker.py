@@ -40,7 +40,7 @@ from rl4sys.registry import load_plugins
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.frames import Frame, Pipe
 from rl4sys.server.journal import FILE, Journal, Row, Sender
-from rl4sys.server.settings import check_cost, check_spec, live_config, live_learner_config
+from rl4sys.server.settings import check_cost, check_size, check_spec, live_config, live_learner_config
 from rl4sys.server.task import LIVE, VERSIONS, Task
 from rl4sys.spec import Spec, State
 from rl4sys.trajectory import Trajectory
@@ -69,10 +69,17 @@ def work(connection: socket.socket, task: Task) -> None:
         return
     except Exception as problem:
         # The edge of the process: whatever went wrong is the server's to report.
-        message = str(problem) if isinstance(problem, RL4SysError) else traceback.format_exc(limit=-5)
         # A full disk may have room again in a moment; what does not compute will not compute the next time either.
         passing = isinstance(problem, RunError | OSError)
-        pipe.send(Frame("failed", {"message": message, "passing": passing}))
+        pipe.send(Frame("failed", {**_described(problem), "passing": passing}))
+
+
+def _described(problem: Exception) -> dict[str, str]:
+    """For clients in words; what nobody foresaw also as it stands, for the server's log."""
+    if isinstance(problem, RL4SysError):
+        return {"message": str(problem)}
+    message = f"the learner failed, and the server's log says where: {type(problem).__name__}: {problem!s:.300}"
+    return {"message": message, "traceback": traceback.format_exc()}
 
 
 def _open_and_learn(pipe: Pipe, task: Task) -> None:
@@ -101,8 +108,8 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_spec(spec, task.server.limits)
     learner = live_learner_config(config, "cpu")
     check_cost(spec, learner, task.server.limits)
-    # Built once before anything is written: what cannot be built or acted with leaves no directory behind.
-    build_learner(spec, learner, config.experiment.seed).snapshot()
+    # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
+    check_size(build_learner(spec, learner, config.experiment.seed).snapshot())
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
     return _create(task.path, config, live), live
 
@@ -205,8 +212,15 @@ class Worker:
         for metrics in self._learner.learn([trajectory]):
             self._logbook.add(metrics)
         self._row = row.row
-        self._taken[row.sender] = row.sequence
+        self._remember(row.sender, row.sequence)
         self._log_if_due()
+
+    def _remember(self, sender: Sender, sequence: int) -> None:
+        """The senders heard last, as many as can be connected: it is told with every version."""
+        self._taken.pop(sender, None)
+        self._taken[sender] = sequence
+        if len(self._taken) > self._server.limits.max_clients:
+            del self._taken[next(iter(self._taken))]
 
     def _log_if_due(self) -> None:
         steps, frequency = self._learner.steps, self._server.log_frequency

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from rl4sys.errors import NumericalError, SpecError
 from rl4sys.spec import MASK, Array, Discrete, Spec
 from rl4sys.trajectory import OBSERVATION, Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import Trajectory as TrajectoryMessage
+from rl4sys.wire.unpack import unpack
 
 _LARGEST = 2**63 - 1
 """Numbers of the wire are kept in SQLite and numpy as signed 64-bit integers."""
@@ -31,10 +31,7 @@ def encode_trajectory(trajectory: Trajectory, sequence: int) -> bytes:
 
 def decode_trajectory(content: bytes) -> tuple[Trajectory, int]:
     """The trajectory and its sequence; its columns are views of ``content``'s message."""
-    try:
-        message = TrajectoryMessage.FromString(content)
-    except DecodeError as problem:
-        raise SpecError(f"not a trajectory: {problem}") from problem
+    message = unpack(TrajectoryMessage, content, "trajectory")
     columns = {column.name: decode_column(column) for column in message.columns}
     if len(columns) < len(message.columns):
         raise SpecError("a trajectory has two columns of one name")
