@@ -56,3 +56,9 @@ def test_a_trajectory_has_one_observation_more_than_steps() -> None:
 def test_a_policy_needs_something_to_see() -> None:
     with pytest.raises(SpecError, match="a policy needs something to see"):
         Spec({"mask": Box((3,), "bool")}, Discrete(3))
+
+
+@pytest.mark.parametrize("length", [-1, 2**63, 10**30])
+def test_an_axis_that_no_array_can_have_is_refused(length: int) -> None:
+    with pytest.raises(SpecError, match="no axis can be shorter than 0, or"):
+        Box((length,))
