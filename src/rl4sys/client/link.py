@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from rl4sys.client.model import Model, read_model
 from rl4sys.client.outbox import Outbox
 from rl4sys.client.pace import Pace
-from rl4sys.client.spool import Spool, dead_spools
+from rl4sys.client.spool import Parcel, Spool, dead_spools
 from rl4sys.client.stream import Deliver, Ended, Event, Received, Stream
 from rl4sys.errors import ConfigError, SpecError
 from rl4sys.spec import Spec
@@ -47,6 +47,7 @@ _LONGEST_WAIT_SECONDS = 1.0
 _MESSAGE_BYTES = 2**20
 _ENVELOPE_BYTES = 1024
 _LEFTOVER_MEMORY_BYTES = 4 * 2**20
+_LONGEST_PROBLEM = 4000
 _UNWELCOME = {"UNAUTHENTICATED": "check server.token", "PERMISSION_DENIED": "check server.token and policy_id"}
 
 
@@ -66,7 +67,7 @@ class Conversation:
         self.stream, self._outbox, self._send_frequency = stream, outbox, send_frequency
         self.welcome: Welcome | None = None
         self._started_at = time.monotonic()
-        self.hurry = False
+        self.hurry = self._gave_up = False
         self._waiting_since: float | None = None
         outbox.rewind()
 
@@ -89,14 +90,19 @@ class Conversation:
         while self.welcome is not None and self.stream.ready and self._is_due():
             parcels = self._outbox.batch(min(_MESSAGE_BYTES, self._most_bytes()))
             if len(parcels[0].content) > self._most_bytes():
-                _log.error("a trajectory of %d bytes is more than the server takes", len(parcels[0].content))
-                self._outbox.give_up(parcels[0])
+                self._give_up(parcels[0])
                 continue
             self.stream.send(ClientMessage(trajectories=Trajectories(trajectory=[p.content for p in parcels])))
             steps += sum(parcel.steps for parcel in parcels)
         if self._outbox.unsent == 0:
             self.hurry, self._waiting_since = False, None
         return steps
+
+    def _give_up(self, parcel: Parcel) -> None:
+        if not self._gave_up:
+            self._gave_up = True
+            _log.error("a trajectory of %d bytes is more than the server takes, and given up", len(parcel.content))
+        self._outbox.give_up(parcel)
 
     def next_look(self) -> float:
         """Seconds until something may be due that nobody will wake us for."""
@@ -247,7 +253,10 @@ class Link:
         if isinstance(event, Ended):
             self._note_end(event, talk)
             return False
-        return self._hear(event.message, talk)
+        try:
+            return self._hear(event.message, talk)
+        finally:
+            event.heard()
 
     def _hear(self, message: ServerMessage, talk: Conversation) -> bool:
         kind = message.WhichOneof("kind")
@@ -347,12 +356,14 @@ class Link:
             _log.log(level, "the connection to the server ended: %s", text)
 
     def _note_refusal(self, text: str) -> None:
+        text = text[:_LONGEST_PROBLEM]
         self._note(text, logging.ERROR)
         self.state.refusal = ConfigError(text)
         self._announce()
 
     def _note(self, text: str, level: int) -> None:
         """Remember a problem; log it the first time."""
+        text = text[:_LONGEST_PROBLEM]
         self.state.last_problem = text
         if text not in self.state.known_problems and len(self.state.known_problems) < 100:
             self.state.known_problems.add(text)
@@ -429,6 +440,7 @@ class Leftover:
                 event = None
             if isinstance(event, Received):
                 heard_at = time.monotonic()
+                event.heard()
                 if not self._hear(event.message, talk):
                     return
             elif isinstance(event, Ended) or time.monotonic() - heard_at > _WELCOME_SECONDS:

@@ -16,6 +16,9 @@ from rl4sys.wire.messages import Snapshot as SnapshotMessage
 
 _MOMENT_SECONDS = 2e-5
 
+_LARGEST_VERSION = 2**63 - 1
+"""A newer one could never come, and a server takes no experience of it."""
+
 ENDLESS = 2**62
 """Steps until an update of a learner that says nothing about it, such as one whose old version is pinned."""
 
@@ -48,6 +51,8 @@ def read_model(message: SnapshotMessage, lineage: str, held: Model | None, spec:
     let_others_run()
     snapshot = Snapshot.from_bytes(content)
     let_others_run()
+    if message.version > _LARGEST_VERSION:
+        raise SpecError(f"the model is of version {message.version}; no learner counts that far")
     if _sizes(snapshot.spec) != _sizes(spec):
         raise SpecError(f"the server's model is for {_sizes(snapshot.spec)}; this client has {_sizes(spec)}")
     return Model(

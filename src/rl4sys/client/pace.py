@@ -11,6 +11,9 @@ from typing import Any
 from rl4sys.client.model import Model
 from rl4sys.client.recorder import AnyProgram, Recorder
 
+_MOST_SHIPPED = 1024
+"""Fragments remembered one by one; beyond, such as while the server is away, they are counted together."""
+
 
 class Episode:
     """An episode under way: its recorder, and the model of its present fragment."""
@@ -133,8 +136,7 @@ class Pace:
         """Number a fragment that was closed and call ``send(sequence, urgent)``, in the order of the numbers."""
         with self.news:
             self._sequence += 1
-            self._shipped.append((self._sequence, steps))
-            self._shipped_steps += steps
+            self._note_shipped(steps)
             self._recorded_steps += steps
             ahead = self._ahead()
             due = self.model is not None and ahead >= self._goal
@@ -186,6 +188,12 @@ class Pace:
                 adopted_version=self._adopted.version if self._adopted else None,
                 versions_adopted=self._versions_adopted,
             )
+
+    def _note_shipped(self, steps: int) -> None:
+        self._shipped_steps += steps
+        if len(self._shipped) == _MOST_SHIPPED:
+            steps += self._shipped.pop()[1]
+        self._shipped.append((self._sequence, steps))
 
     def _ahead(self) -> int:
         return self._shipped_steps + sum(episode.recorder.steps for episode in self._running)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 
 import grpc
+import numpy as np
 
 from rl4sys.client.fragments import Layout
 from rl4sys.client.link import Link
@@ -45,7 +47,7 @@ class RemotePolicy:
             except grpc.RpcError as problem:
                 raise ConnectionError(f"the server did not decide: {_reason(problem)}") from problem
             draws.restore({"key": request.draws_key, "counter": reply.draws_counter})
-        return self._answer(reply)
+        return self._answer(reply, mask)
 
     def _request(self, row: Array, mask: Array | None, draws: Draws) -> ActRequest:
         columns = self._layout.observations(row.reshape(1, -1))
@@ -59,14 +61,25 @@ class RemotePolicy:
             draws_counter=draws.counter,
         )
 
-    def _answer(self, reply: ActReply) -> Answer:
+    def _answer(self, reply: ActReply, mask: Array | None) -> Answer:
         try:
             drawn = decode_column(reply.action).reshape(self._spec.action.shape)
         except (SpecError, ValueError) as problem:
             raise ConnectionError(f"the server's decision cannot be read: {problem}") from problem
+        self._check(drawn, reply.log_prob, mask)
         action = int(drawn) if isinstance(self._spec.action, Discrete) else drawn.reshape(-1)
         model = Model(reply.lineage, reply.version, wants=reply.wants or ENDLESS, taken=ENDLESS)
         return Answer(action, reply.log_prob, model)
+
+    def _check(self, drawn: Array, log_prob: float, mask: Array | None) -> None:
+        """A system is given legal actions only, whatever the server answers."""
+        action = self._spec.action
+        if drawn.dtype != np.dtype(action.dtype):
+            raise ConnectionError(f"the server decided on {drawn.dtype}; an action is of {action.dtype}")
+        if not (np.isfinite(drawn).all() and math.isfinite(log_prob)):
+            raise ConnectionError("the server's decision has a NaN or an infinity")
+        if isinstance(action, Discrete) and not (0 <= drawn < action.choices and (mask is None or mask.flat[drawn])):
+            raise ConnectionError(f"the server decided on {drawn}, which is not legal here")
 
 
 def _reason(problem: grpc.RpcError) -> str:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import grpc
@@ -14,6 +15,7 @@ from rl4sys.errors import ConfigError
 from rl4sys.wire.call import Credentials, open_channel, read_file
 from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, ServerMessage
 from rl4sys.wire.service import ACT, CONNECT
+from rl4sys.wire.unpack import unpack
 
 if TYPE_CHECKING:
     from rl4sys.client.config import ServerSettings
@@ -28,7 +30,13 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_retries", 0),
 ]
 _AT_ONCE = 2
+_UNHEARD_AT_ONCE = 4
+"""Messages of the server in memory: one that says more than can be heard is held back by gRPC."""
 _JOIN_SECONDS = 1.0
+
+
+def _nobody_waits() -> None:
+    """Where a stream does not wait for what it delivers to be heard."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class Received:
 
     stream: Stream
     message: ServerMessage
+    heard: Callable[[], None] = _nobody_waits
+    """To be called once it was dealt with; the stream reads on only while few are not."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +86,15 @@ class GrpcStream:
         self._endpoint, self._deliver = endpoint, deliver
         self._outgoing: queue.SimpleQueue[ClientMessage | None] = queue.SimpleQueue()
         self._given = self._gone = 0
+        self._unheard = threading.Semaphore(_UNHEARD_AT_ONCE)
         self._channel = open_channel(endpoint.address, endpoint.credentials, _OPTIONS)
         self._act = self._channel.unary_unary(
-            ACT, request_serializer=ActRequest.SerializeToString, response_deserializer=ActReply.FromString
+            ACT, request_serializer=ActRequest.SerializeToString, response_deserializer=partial(unpack, ActReply)
         )
         connect = self._channel.stream_stream(
-            CONNECT, request_serializer=ClientMessage.SerializeToString, response_deserializer=ServerMessage.FromString
+            CONNECT,
+            request_serializer=ClientMessage.SerializeToString,
+            response_deserializer=partial(unpack, ServerMessage),
         )
         self._call = connect(self._messages(), metadata=endpoint.credentials.metadata())
         self._receiver = threading.Thread(target=self._receive, name="rl4sys-receiver", daemon=True)
@@ -102,6 +115,7 @@ class GrpcStream:
     def close(self) -> None:
         self._outgoing.put(None)
         self._call.cancel()
+        self._unheard.release()
         self._channel.close()
         self._receiver.join(_JOIN_SECONDS)
 
@@ -115,7 +129,8 @@ class GrpcStream:
     def _receive(self) -> None:
         try:
             for message in self._call:
-                self._deliver(Received(self, message))
+                self._unheard.acquire()
+                self._deliver(Received(self, message, self._unheard.release))
         except grpc.RpcError:
             pass
         # Cancelled by ourselves, the channel may be gone too.

@@ -1,0 +1,274 @@
+"""A server that lies: the host is always given a legal action at once, and its memory and its log stay its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl4sys.client import RL4SysAgent
+from rl4sys.client.stream import Endpoint, Received
+from rl4sys.policy.program import Operation, Program
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.wire.call import Credentials
+from rl4sys.wire.columns import encode_column
+from rl4sys.wire.delta import digest
+from rl4sys.wire.messages import ActReply, ClientMessage, Delta, Hello, Problem
+from rl4sys.wire.messages import Snapshot as SnapshotMessage
+from tests.client.scripted import ScriptedServer, Session, make_snapshot, serve_model
+
+QUICK = {"timeout_seconds": 0.3}
+LONGEST_DECISION_SECONDS = 5.0
+"""On however busy a machine; one that waited for the server would take as long as the server likes."""
+
+
+def play(agent: RL4SysAgent, steps: int = 20) -> list[Any]:
+    """Some steps in episodes of ten; all actions are legal and none is waited for."""
+    trajectory, actions = None, []
+    for step in range(1, steps + 1):
+        began = time.perf_counter()
+        trajectory, action = agent.request_for_action(trajectory, np.full(3, 0.1, np.float32))
+        agent.add_to_trajectory(trajectory, action)
+        action.update_reward(1.0)
+        assert time.perf_counter() - began < LONGEST_DECISION_SECONDS
+        assert action.act in range(4)
+        actions.append(action)
+        if step % 10 == 0:
+            agent.mark_end_of_trajectory(trajectory, action)
+    return actions
+
+
+def full(session: Session, content: bytes) -> None:
+    session.say(snapshot=SnapshotMessage(version=1, digest=digest(content), full=content))
+
+
+def deep(session: Session) -> None:
+    snapshot = make_snapshot(session.spec, 1)
+    body = (*snapshot.program.body, *[Operation("tanh")] * 1000)
+    session.model(Snapshot(1, snapshot.spec, Program(body, snapshot.program.head), snapshot.weights))
+
+
+def with_a_spec_of_many_axes(session: Session) -> None:
+    content = make_snapshot(session.spec, 1).to_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    spec = json.loads(header["__metadata__"]["spec"])
+    spec["observation"]["state"]["shape"] = [127] * 60_000
+    header["__metadata__"]["spec"] = json.dumps(spec)
+    text = json.dumps(header).encode()
+    full(session, len(text).to_bytes(8, "little") + text + content[8 + size :])
+
+
+UNUSABLE: dict[str, tuple[Callable[[Session], None], str]] = {
+    "wrong digest": (lambda s: s.model(make_snapshot(s.spec, 1), digest=bytes(32)), "its digest differs"),
+    "no content": (lambda s: full(s, b""), "not a safetensors file"),
+    "garbage": (lambda s: full(s, b"\xff" * 1000), "not a safetensors file"),
+    "other observation": (lambda s: s.model(make_snapshot(Spec({"state": Box((5,))}, Discrete(4)), 1)), "is for"),
+    "other action": (lambda s: s.model(make_snapshot(Spec({"state": Box((3,))}, Box((4,))), 1)), "is for"),
+    "many axes": (with_a_spec_of_many_axes, "a box of 60000 axes"),
+    "last version": (lambda s: s.model(make_snapshot(s.spec, 1), version=2**64 - 1), "no learner counts that far"),
+    "no base": (
+        lambda s: s.say(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=b"x"))),
+        "not held",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", UNUSABLE)
+def test_a_model_that_cannot_be_used_is_noted_and_the_fallback_decides(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], how: str
+) -> None:
+    send, says = UNUSABLE[how]
+
+    def script(session: Session) -> None:
+        session.welcome()
+        send(session)
+
+    agent = make_agent(make_server(script), server=QUICK)
+    assert {action.fallback_reason for action in play(agent)} == {"no model has arrived yet"}
+    assert says in str(agent.statistics().last_problem)
+
+
+def test_a_difference_that_is_a_bomb_leaves_the_model_that_is_there(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
+) -> None:
+    bomb = zlib.compress(bytes(64 * 2**20))
+
+    def script(session: Session) -> None:
+        serve_model(session)
+        session.say(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=bomb)))
+
+    server = make_server(script)
+    agent = make_agent(server)
+    server.wait_for(lambda: len(server.sessions) > 1)
+    assert {action.version for action in play(agent)} == {1}
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "acknowledged": {"acknowledged": 2**64 - 1},
+    "no message is small enough": {"max_message_bytes": 1},
+    "all messages are": {"max_message_bytes": 2**64 - 1},
+    "a step at a time": {"max_trajectory_steps": 1},
+    "endless trajectories": {"max_trajectory_steps": 2**64 - 1},
+    "never stale": {"max_staleness": 2**64 - 1},
+    "long lineage": {"lineage": "x" * 1_000_000},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_words_of_welcome_do_not_keep_a_host_from_deciding(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], odd: str
+) -> None:
+    def script(session: Session) -> None:
+        session.welcome(**ODD[odd])
+        session.welcome(**ODD[odd])
+        session.model(make_snapshot(session.spec, 1))
+
+    agent = make_agent(make_server(script), flush_seconds=0.5)
+    assert {action.version for action in play(agent)} == {1}
+    agent.flush(10.0)
+    statistics = agent.statistics()
+    assert statistics.steps_acknowledged + statistics.dropped_steps == 20
+
+
+@pytest.mark.parametrize("fields", [{"wants": 2**64 - 1}, {"wants": 1}, {"wants": 0}, {"taken": 2**64 - 1}])
+def test_odd_numbers_with_a_model_do_not_keep_a_host_from_deciding(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], fields: dict[str, int]
+) -> None:
+    def script(session: Session) -> None:
+        session.welcome()
+        session.model(make_snapshot(session.spec, 1), **fields)
+
+    agent = make_agent(make_server(script))
+    assert {action.version for action in play(agent)} == {1}
+    assert agent.flush(10.0)
+
+
+def test_acknowledgements_of_what_was_never_sent_and_going_back_are_harmless(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
+) -> None:
+    def acknowledge_anything(session: Session) -> None:
+        for sequence in (0, 2**64 - 1, 3, 0):
+            session.ack(sequence)
+
+    server = make_server(lambda session: (serve_model(session), acknowledge_anything(session)))
+    server.on_trajectories = acknowledge_anything
+    agent = make_agent(server)
+    play(agent)
+    assert agent.flush(10.0)
+    assert agent.statistics().steps_acknowledged == 20
+
+
+def test_what_a_server_takes_nothing_of_is_complained_of_once(
+    make_server: Callable[..., ScriptedServer],
+    make_agent: Callable[..., RL4SysAgent],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def script(session: Session) -> None:
+        session.welcome(max_message_bytes=1)
+        session.model(make_snapshot(session.spec, 1))
+
+    agent = make_agent(make_server(script))
+    with caplog.at_level(logging.ERROR, "rl4sys.client"):
+        play(agent, steps=100)
+        assert agent.flush(10.0)
+    assert agent.statistics().dropped_steps == 100
+    assert len(caplog.records) == 1
+
+
+def test_a_deep_program_is_acted_by(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
+) -> None:
+    agent = make_agent(make_server(lambda session: (session.welcome(), deep(session))))
+    assert {action.version for action in play(agent)} == {1}
+
+
+def test_endless_long_problems_are_remembered_shortly(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
+) -> None:
+    def script(session: Session) -> None:
+        serve_model(session)
+        for n in range(300):
+            session.problem(Problem.SERVER, f"{n}" + "x" * 100_000)
+        session.problem(0, "")
+        session.say()
+        session.problem(Problem.NOTE, "the last")
+
+    agent = make_agent(make_server(script))
+    play(agent)
+    deadline = time.monotonic() + 10
+    while agent.statistics().last_problem != "the last" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert agent.statistics().last_problem == "the last"
+    assert sum(map(len, agent._link.state.known_problems)) < 500_000
+
+
+def test_a_server_that_says_more_than_can_be_heard_is_held_back(make_server: Callable[..., ScriptedServer]) -> None:
+    def script(session: Session) -> None:
+        for _ in range(20):
+            session.problem(Problem.SERVER, "x" * 20_000_000)
+
+    received: list[Any] = []
+    some = threading.Semaphore(0)
+
+    def deliver(event: Any) -> None:
+        if event is not None:
+            received.append(event)
+            some.release()
+
+    server = make_server(script)
+    stream = Endpoint(server.address, Credentials()).open(deliver)
+    try:
+        stream.send(ClientMessage(hello=Hello(client_id="deaf")))
+        for _ in range(4):
+            assert some.acquire(timeout=20)
+        assert not some.acquire(timeout=0.5), "unheard, so no more is read"
+        for event in received[:4]:
+            assert isinstance(event, Received)
+            event.heard()
+        assert some.acquire(timeout=20)
+    finally:
+        stream.close()
+    assert len(received) < 15
+
+
+REPLIES: dict[str, tuple[dict[str, Any], str]] = {
+    "no action": ({}, "cannot be read"),
+    "beyond": ({"action": np.array([4])}, "decided on 4, which is not legal here"),
+    "below": ({"action": np.array([-1])}, "decided on -1, which is not legal here"),
+    "forbidden": ({"action": np.array([2])}, "decided on 2, which is not legal here"),
+    "float": ({"action": np.array([np.nan], np.float32)}, "decided on float32; an action is of int64"),
+    "two": ({"action": np.array([0, 1])}, "cannot be read"),
+    "no probability": ({"action": np.array([1]), "log_prob": float("nan")}, "has a NaN or an infinity"),
+}
+
+
+@pytest.mark.parametrize("which", REPLIES)
+def test_a_decision_of_the_server_that_is_not_legal_is_not_given_to_the_system(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], which: str
+) -> None:
+    fields, says = REPLIES[which]
+    reply = {name: encode_column("action", value) if name == "action" else value for name, value in fields.items()}
+
+    class Liar(ScriptedServer):
+        def _act(self, request: Any, context: Any) -> ActReply:
+            return ActReply(lineage="first", version=1, draws_counter=1, **reply)
+
+    server = Liar(lambda session: session.welcome())
+    try:
+        agent = make_agent(server, inference="remote", mask=True)
+        mask = np.array([True, True, False, True])
+        _, action = agent.request_for_action(None, np.zeros(3, np.float32), mask)
+        assert says in str(action.fallback_reason)
+        assert action.act in (0, 1, 3)
+        agent.close()
+    finally:
+        server.stop()
