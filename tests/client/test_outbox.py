@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from rl4sys.client.outbox import Fresh, Outbox
-from rl4sys.client.spool import Spool, dead_spools
+from rl4sys.client.spool import Parcel, Spool, dead_spools
 
 SIZE = 1000
 STEPS = 10
@@ -200,6 +201,44 @@ def test_what_is_parked_is_sent_by_the_next_process(tmp_path: Path) -> None:
     assert drain(heir) == list(range(1, 11))
     heir.park()
     assert not list((tmp_path / "home").iterdir())
+
+
+def test_what_was_inherited_is_left_to_the_next_if_the_connection_breaks(tmp_path: Path) -> None:
+    outbox = Outbox(0, spool_in(tmp_path))
+    put(outbox, 1, 2, 3)
+    outbox.park()
+    for _ in range(2):
+        (inherited,) = dead_spools(tmp_path / "home")
+        heir = Outbox(10 * SIZE, inherited)
+        assert len(heir.batch(10 * SIZE)) == 3
+        heir.park()
+        assert (heir.waiting_steps, heir.dropped_steps) == (3 * STEPS, 0)
+    (inherited,) = dead_spools(tmp_path / "home")
+    assert drain(Outbox(10 * SIZE, inherited)) == [1, 2, 3]
+
+
+def test_a_segment_that_vanishes_costs_what_was_in_it_and_no_more(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path)
+    spool.append(Parcel(1, STEPS, b"lost"))
+    next(spool.directory.glob("*.segment")).unlink()
+    assert spool.next() is None
+    spool.append(Parcel(2, STEPS, b"kept"))
+    assert spool.next() == Parcel(2, STEPS, b"kept")
+    assert spool.lost_steps == STEPS
+
+
+def test_a_spool_that_could_not_say_whose_it_is_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = spool_in(tmp_path)
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="no space"):
+            spool.append(Parcel(1, STEPS, b"x"))
+    spool.append(Parcel(1, STEPS, b"x"))
+    assert (spool.directory / "hello").read_bytes() == b"hello"
 
 
 def test_what_came_back_from_disk_is_not_parked_twice(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Outbox:
         room = self._spool.room
         for held in reversed([*self._sent, *self._unsent]):
             room -= 0 if held.on_disk else self._spool.size_of(held.parcel)
-            if room >= 0:
+            if held.on_disk or room >= 0:
                 kept.append(held)
             else:
                 self._count_dropped(held.parcel.steps)

@@ -126,6 +126,9 @@ class Spool:
                 return parcel
             self._give_up(segment)
             self._reading, self._position = self._reading + 1, 0
+            if self._reading == len(self._segments):
+                # What comes next must not go where nothing is read any more.
+                self.cut()
         return None
 
     def forget(self, sequence: int) -> None:
@@ -151,17 +154,14 @@ class Spool:
                 self._unlink(self._directory / name)
             with suppress(OSError):
                 self._directory.rmdir()
-        self._lock.close()
-        self._lock = None
+        self._release()
 
     def set_aside(self) -> Path:
         """Rename the directory so that nobody tries to send it again."""
         aside = self._directory.with_suffix(".refused")
         with suppress(OSError):
             self._directory.rename(aside)
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._release()
         return aside
 
     def _abandon(self, segment: _Segment) -> None:
@@ -205,7 +205,17 @@ class Spool:
         _make_private(self._directory)
         if not self._acquire():
             raise OSError(f"{self._directory} is in use")
-        (self._directory / _HELLO).write_bytes(self._hello)
+        try:
+            (self._directory / _HELLO).write_bytes(self._hello)
+        except OSError:
+            # Held, it would pass for a directory that is ready.
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _acquire(self) -> bool:
         lock = (self._directory / _LOCK).open("ab")
