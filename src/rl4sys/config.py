@@ -210,7 +210,7 @@ def _explain_all(model: type[BaseModel], errors: list[ErrorDetails], at: str) ->
     """A line for each mistake; below settings that do not exist, once, those that do."""
     lines = [_explain(model, error, at) for error in errors]
     for place in {error["loc"][:-1]: None for error in errors if error["type"] == "extra_forbidden"}:
-        lines.append(f"Known in {_dotted(at, place)}: {', '.join(_fields_at(model, place))}.")
+        lines.append(f"Known in {_dotted(at, place) or 'the config'}: {', '.join(_fields_at(model, place))}.")
     return lines
 
 

@@ -196,3 +196,27 @@ def test_clients_draw_differently_unless_a_seed_makes_them_repeatable() -> None:
     """Clients of one policy that all drew alike would all try the same."""
     assert _draws_key(None) != _draws_key(None)
     assert _draws_key(3) == _draws_key(3) != _draws_key(4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"max_traj_length": None, "algorithm_parameters": {"traj_per_epoch": 3}}, "max_traj_length is None"),
+        ({"algorithm_parameters": {"train_pi_iters": None, "train_v_iters": 3}}, "train_pi_iters is None"),
+        ({"server": 5, "train_server_address": "localhost:1"}, "server is 5; it should be a block"),
+        ({"observaton": 3}, "observaton is not a setting of a client; did you mean observation"),
+    ],
+)
+def test_mistakes_in_a_file_of_the_first_form_are_named(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_client_config({"algorithm_name": "PPO", **changes})
+
+
+def test_a_shape_of_very_many_axes_is_a_mistake_in_the_config() -> None:
+    with pytest.raises(ConfigError, match="observation: a box of 9 axes"):
+        make_spaces(Sizes([1] * 9, 2))
+
+
+def test_settings_that_nobody_knows_at_the_top_are_listed_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigError, match="Known in the config: "):
+        load_client_config({"observaton": 3})

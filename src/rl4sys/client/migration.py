@@ -105,10 +105,24 @@ def _migrate_rounds(new: Settings, parameters: dict[str, Any], name: str) -> Non
         return
     if isinstance(episodes, int):
         _put(new, "buffer.episodes", episodes)
-        _put(new, "buffer.size", episodes * int(new.get("max_traj_length", 1000)))
-    passes = [parameters.pop(key) for key in ("train_pi_iters", "train_v_iters") if key in parameters]
+        length = new.get("max_traj_length", 1000)
+        if isinstance(length, int):
+            _put(new, "buffer.size", episodes * length)
+    passes: dict[str, Any] = {
+        key: parameters.pop(key) for key in ("train_pi_iters", "train_v_iters") if key in parameters
+    }
     if passes:
-        _put(new, "algorithm.gradient_steps", max(passes))
+        _put(new, "algorithm.gradient_steps", _most(passes))
+
+
+def _most(counts: Mapping[str, Any]) -> Any:
+    """The largest of them; a mistake that is alone is named by whoever reads the setting it becomes."""
+    if len(counts) == 1:
+        return next(iter(counts.values()))
+    for key, count in counts.items():
+        if not isinstance(count, int):
+            raise ConfigError(f"algorithm_parameters.{key} is {count!r:.80}; it should be a whole number")
+    return max(counts.values())
 
 
 def _migrate_second(old: Mapping[str, Any], native: Set[str]) -> Settings:
@@ -139,6 +153,8 @@ def _put(settings: Settings, dotted: str, value: Any) -> None:
     *blocks, name = dotted.split(".")
     for block in blocks:
         settings = settings.setdefault(block, {})
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{block} is {settings!r:.80}; it should be a block of settings")
     settings[name] = value
 
 

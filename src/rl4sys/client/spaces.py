@@ -103,7 +103,7 @@ def _written_observation(written: Any) -> dict[str, Box]:
 
 def _written_box(written: Any, at: str) -> Box:
     if not isinstance(written, Mapping):
-        return Box(_shape(written, at))
+        return _bounded(_shape(written, at), "float32", {}, at)
     unknown = set(written) - _BLOCK
     if unknown or "shape" not in written:
         raise ConfigError(f"{at} is {dict(written)!r:.80}; its block holds shape and, if need be, dtype, low, high")

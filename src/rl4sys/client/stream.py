@@ -150,9 +150,8 @@ class Endpoint:
         """With the token and certificates read from their files."""
         token = settings.token
         if settings.token_file is not None:
-            token = (
-                read_file(settings.token_file, "server.token_file").decode("utf-8", "replace").strip().split("\n")[0]
-            )
+            text = read_file(settings.token_file, "server.token_file").decode("utf-8", "replace")
+            token = text.strip().partition("\n")[0].strip()
         return cls(settings.address, Credentials(token, settings.tls is not None, **_certificates(settings)))
 
     def open(self, deliver: Deliver) -> Stream:
