@@ -1,20 +1,39 @@
 # make quickstart   set everything up, then start a server and a system that learns with it, and show how it went
 # make test         set everything up, then run the tests
+# make cpp          build the C++ client and its examples (make cpp-test, cpp-sanitize, cpp-fuzz test it)
 # make check        format, lint, types, import rules and tests
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CORE := $(shell find cpp -name '*.hpp' -o -name '*.cpp' 2>/dev/null) CMakeLists.txt
+CORE := $(shell find cpp/core cpp/python -type f 2>/dev/null) CMakeLists.txt
+CPP := build/cpp
+JOBS := $(shell nproc)
 
-.PHONY: quickstart test check format setup bench-decision bench-live clean
+.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench-decision bench-live clean
 .DELETE_ON_ERROR:
 
 quickstart: $(READY)
 	$(BIN)/python -m rl4sys.examples.lunar.quickstart
 
-test: $(READY)
+test: $(READY) cpp-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+cpp:
+	bash scripts/setup_cpp.sh
+	cmake -S . -B $(CPP) -DCMAKE_BUILD_TYPE=Release
+	cmake --build $(CPP) -j $(JOBS)
+
+cpp-test: cpp
+	ctest --test-dir $(CPP) --output-on-failure -j $(JOBS)
+
+cpp-sanitize:
+	bash scripts/setup_cpp.sh
+	bash scripts/sanitize.sh address,undefined thread
+
+cpp-fuzz:
+	bash scripts/setup_cpp.sh
+	bash scripts/fuzz.sh
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -6,13 +6,7 @@ cd "$(dirname "$0")/.."
 venv=${1:-.venv}
 python=${PYTHON:-python3}
 
-install_system_packages() {
-  echo "setup: installing system packages: $*"
-  local as_root=()
-  if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
-  "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-}
+. scripts/packages.sh
 
 missing=()
 command -v "$python" >/dev/null || missing+=(python3)

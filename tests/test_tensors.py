@@ -70,6 +70,8 @@ LIES = {
     "backwards": {"dtype": "F32", "shape": [0], "data_offsets": [8, 4]},
     "an object": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 8]},
     "words": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 8]},
+    "more axes than arrays have": {"dtype": "F32", "shape": [1] * 65, "data_offsets": [0, 4]},
+    "a product without end": {"dtype": "F32", "shape": [2**62] * 100_000, "data_offsets": [0, 4]},
     "nothing": None,
 }
 

@@ -464,8 +464,8 @@ NB_MODULE(_core, module) {
         .def("__init__", &makeRecorder, nb::arg("input_size"), nb::arg("choices"), nb::arg("action_size"),
              nb::arg("masked"))
         .def_prop_rw(
-            "limit", [](const Recorder& self) { return self.limit; },
-            [](Recorder& self, nb::handle limit) { self.limit = toUint64(limit, "limit"); })
+            "limit", &Recorder::limit,
+            [](Recorder& self, nb::handle limit) { self.setLimit(toUint64(limit, "limit")); })
         .def_prop_ro("steps", &Recorder::steps)
         .def_prop_ro("offset", &Recorder::offset)
         .def_prop_ro("unrewarded", &Recorder::unrewarded)

@@ -35,6 +35,7 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _METADATA = "__metadata__"
 _MAX_HEADER = 16 * 1024 * 1024
 _ALIGNMENT = 8
+_MOST_AXES = 32
 
 
 def encode(arrays: Columns, metadata: Mapping[str, str]) -> bytes:
@@ -94,6 +95,9 @@ def _view(blob: bytes, start: int, name: str, entry: Any) -> Array:
         first, end = (int(n) for n in entry["data_offsets"])
     except (KeyError, TypeError, ValueError, OverflowError) as problem:
         raise SpecError(f"array {name!r} of a safetensors file is described wrongly: {entry!r:.200}") from problem
+    # Before anything is multiplied: the product of very many axes would take for ever.
+    if len(shape) > _MOST_AXES:
+        raise SpecError(f"array {name!r} of a safetensors file claims {len(shape)} axes; it can have {_MOST_AXES}")
     size = math.prod(shape) * dtype.itemsize
     if min((*shape, 0)) < 0 or not 0 <= first <= end <= len(blob) - start or end - first != size:
         raise SpecError(f"array {name!r} claims {size} bytes at {first}..{end} of {len(blob) - start}")

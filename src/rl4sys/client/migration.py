@@ -7,6 +7,7 @@ Two came before. The first has ``algorithm_name`` and sizes among ``algorithm_pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from rl4sys.config import VERSION, Settings, did_you_mean
@@ -105,9 +106,9 @@ def _migrate_rounds(new: Settings, parameters: dict[str, Any], name: str) -> Non
         return
     if isinstance(episodes, int):
         _put(new, "buffer.episodes", episodes)
-        length = new.get("max_traj_length", 1000)
-        if isinstance(length, int):
-            _put(new, "buffer.size", episodes * length)
+        with suppress(TypeError, ValueError):
+            # A length that is none is named by whoever reads that setting.
+            _put(new, "buffer.size", episodes * int(new.get("max_traj_length", 1000)))
     passes: dict[str, Any] = {
         key: parameters.pop(key) for key in ("train_pi_iters", "train_v_iters") if key in parameters
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,9 @@ namespace detail {
 template <typename T>
 class Column {
 public:
-    explicit Column(std::size_t width) noexcept : width_(width) {}
+    explicit Column(std::size_t width = 0) noexcept : width_(width) {}
+
+    std::size_t width() const noexcept { return width_; }
 
     std::span<T> operator[](std::size_t step) const noexcept { return {values_.get() + step * width_, width_}; }
 
@@ -64,15 +67,54 @@ struct Fragment {
 /// Makes the decisions of one trajectory and records its steps: decide, commit and reward each, now and then close.
 ///
 /// A decision is pending until it is committed or another one replaces it. The trajectory may be closed in fragments;
-/// its steps are numbered throughout. For one thread at a time; allocates only where a fragment outgrows all before it.
+/// its steps are numbered throughout. For one thread at a time, but for `limit` and `steps`, which others may use any
+/// time; allocates only where a fragment outgrows all before it.
 class Recorder {
 public:
+    /// Where steps are kept. Of itself it is empty and fits any recorder.
+    class Memory {
+    public:
+        Memory() = default;
+
+    private:
+        friend class Recorder;
+
+        Memory(std::size_t row, std::size_t mask, std::size_t choice, std::size_t move) noexcept
+            : row_(row), mask_(mask), choice_(choice), move_(move) {}
+
+        Memory likewise() const noexcept { return {row_.width(), mask_.width(), choice_.width(), move_.width()}; }
+
+        bool fits(const Memory& other) const noexcept {
+            return row_.width() == other.row_.width() && mask_.width() == other.mask_.width() &&
+                   choice_.width() == other.choice_.width() && move_.width() == other.move_.width();
+        }
+
+        void grow() {
+            const std::size_t room = std::max<std::size_t>(64, 2 * room_);
+            row_.grow(room_, room);
+            mask_.grow(room_, room);
+            choice_.grow(room_, room);
+            move_.grow(room_, room);
+            reward_.grow(room_, room);
+            logProb_.grow(room_, room);
+            room_ = room;
+        }
+
+        std::size_t room_ = 0;
+        detail::Column<float> row_;
+        detail::Column<bool> mask_;
+        detail::Column<std::int64_t> choice_;
+        detail::Column<float> move_;
+        detail::Column<float> reward_{1};  ///< NaN where none was given yet.
+        detail::Column<float> logProb_{1};
+    };
+
     /// \param choices the number of actions; 0 if actions are vectors of `actionSize` numbers instead.
     /// \param masked whether the legal actions are recorded with each row.
     /// \throws std::invalid_argument if these do not fit one another.
     Recorder(std::size_t inputSize, std::size_t choices, std::size_t actionSize, bool masked)
-        : inputSize_(inputSize), choices_(choices), actionSize_(actionSize), masked_(masked), row_(inputSize),
-          mask_(masked ? choices : 0), choice_(choices > 0 ? 1 : 0), move_(choices > 0 ? 0 : actionSize) {
+        : inputSize_(inputSize), choices_(choices), actionSize_(actionSize), masked_(masked),
+          memory_(inputSize, masked ? choices : 0, choices > 0 ? 1 : 0, choices > 0 ? 0 : actionSize) {
         if (inputSize < 1 || actionSize < 1) {
             throw std::invalid_argument("a recorder needs rows and actions of at least 1 number, got " +
                                         std::to_string(inputSize) + " and " + std::to_string(actionSize));
@@ -85,7 +127,8 @@ public:
     }
 
     /// Steps the present fragment may have: at so many, no further decision is made.
-    std::size_t limit = std::numeric_limits<std::size_t>::max();
+    std::size_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+    void setLimit(std::size_t limit) noexcept { limit_.store(limit, std::memory_order_relaxed); }
 
     /// Numbers in one row of observations.
     std::size_t inputSize() const noexcept { return inputSize_; }
@@ -100,7 +143,7 @@ public:
     bool masked() const noexcept { return masked_; }
 
     /// Committed steps of the present fragment.
-    std::size_t steps() const noexcept { return steps_; }
+    std::size_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
 
     /// Steps of the trajectory in the fragments closed before.
     std::size_t offset() const noexcept { return offset_; }
@@ -118,27 +161,43 @@ public:
     /// None, and a pending decision stays as it was, if the limit is reached or `row` has a NaN or an infinity, and
     /// then no draw is used; and if the policy gives NaN.
     /// \throws std::invalid_argument if the program, the row or the mask does not fit, or nothing is legal.
+    /// \param draws whatever hands over draws by `take(count)`.
+    template <typename DrawSource>
     std::optional<Choice> decide(const Program& program, std::span<const float> row, std::span<const bool> mask,
-                                 Draws& draws, Scratch& scratch) {
+                                 DrawSource& draws, Scratch& scratch) {
         expectFit(program, row, mask);
-        if (steps_ >= limit || !detail::allFinite(row)) return std::nullopt;
-        const Choice choice = program.decide(row, mask, draws, scratch);
+        if (steps() >= limit() || !detail::allFinite(row)) return std::nullopt;
+        program.checkMask(mask, 1);
+        Draws mine = draws.take(program.drawsPerRow());
+        const Choice choice = program.decide(row, mask, mine, scratch);
         if (std::isnan(choice.logProb)) return std::nullopt;
-        makePending(row, mask, choice.logProb);
-        choice_[steps_].front() = choice.action;
+        pend(row, mask, choice);
         return choice;
     }
 
     /// A continuous decision, written to `action`; returns its log-probability. In all else like the discrete one.
-    std::optional<float> decide(const Program& program, std::span<const float> row, Draws& draws, Scratch& scratch,
-                                std::span<float> action) {
+    template <typename DrawSource>
+    std::optional<float> decide(const Program& program, std::span<const float> row, DrawSource& draws,
+                                Scratch& scratch, std::span<float> action) {
         expectFit(program, row, {});
-        if (steps_ >= limit || !detail::allFinite(row)) return std::nullopt;
-        const float logProb = program.decide(row, draws, scratch, action);
+        if (steps() >= limit() || !detail::allFinite(row)) return std::nullopt;
+        Draws mine = draws.take(program.drawsPerRow());
+        const float logProb = program.decide(row, mine, scratch, action);
         if (std::isnan(logProb)) return std::nullopt;
-        makePending(row, {}, logProb);
-        std::ranges::copy(action, move_[steps_].begin());
+        pend(row, action, logProb);
         return logProb;
+    }
+
+    /// Make a discrete decision pending that was made elsewhere; row, mask and action must fit.
+    void pend(std::span<const float> row, std::span<const bool> mask, Choice choice) {
+        makePending(row, mask, choice.logProb);
+        memory_.choice_[steps()].front() = choice.action;
+    }
+
+    /// The same for a continuous one.
+    void pend(std::span<const float> row, std::span<const float> action, float logProb) {
+        makePending(row, {}, logProb);
+        std::ranges::copy(action, memory_.move_[steps()].begin());
     }
 
     /// Make the pending decision a step; returns its number in the trajectory.
@@ -148,9 +207,11 @@ public:
             throw std::invalid_argument("there is no decision to record: request_for_action comes before "
                                         "add_to_trajectory");
         }
-        reward_[steps_].front() = heads::notANumber;
+        const std::size_t step = steps();
+        memory_.reward_[step].front() = heads::notANumber;
         ++unrewarded_;
-        return offset_ + steps_++;
+        setSteps(step + 1);
+        return offset_ + step;
     }
 
     /// Set the reward of a step, in place of an earlier one; false if the step's fragment is closed already.
@@ -162,11 +223,11 @@ public:
             throw std::domain_error("a reward is a finite float32, got " + std::to_string(value));
         }
         if (step < offset_) return false;
-        if (step - offset_ >= steps_) {
+        if (step - offset_ >= steps()) {
             throw std::invalid_argument("step " + std::to_string(step) + " was given a reward; the trajectory has " +
-                                        std::to_string(offset_ + steps_) + " steps, numbered from 0");
+                                        std::to_string(offset_ + steps()) + " steps, numbered from 0");
         }
-        float& present = reward_[step - offset_].front();
+        float& present = memory_.reward_[step - offset_].front();
         unrewarded_ -= std::isnan(present) ? 1 : 0;
         present = rounded;
         return true;
@@ -181,34 +242,54 @@ public:
     Fragment close(std::span<const float> row, std::span<const bool> mask) {
         expectClosing(row, mask);
         makeRoom();
+        const std::size_t closed = steps();
         if (row.empty()) {
-            write(row_[steps_ - 1], mask_[steps_ - 1]);
+            write(memory_.row_[closed - 1], memory_.mask_[closed - 1]);
         } else {
             write(row, mask);
         }
-        std::ranges::replace_if(reward_.first(steps_), [](float reward) { return std::isnan(reward); }, 0.0f);
-        const std::size_t closed = std::exchange(steps_, 0);
+        std::ranges::replace_if(memory_.reward_.first(closed), [](float reward) { return std::isnan(reward); }, 0.0f);
+        setSteps(0);
         offset_ += closed;
         unrewarded_ = 0;
         pending_ = false;
-        return {row_.first(closed + 1), mask_.first(closed + 1), choice_.first(closed),
-                move_.first(closed),    reward_.first(closed),   logProb_.first(closed)};
+        return {memory_.row_.first(closed + 1), memory_.mask_.first(closed + 1), memory_.choice_.first(closed),
+                memory_.move_.first(closed),    memory_.reward_.first(closed),   memory_.logProb_.first(closed)};
+    }
+
+    /// Go on in `spare`, and leave there the memory so far, with the fragment that was just closed.
+    /// \throws std::invalid_argument if `spare` is another kind of recorder's, or a fragment is under way.
+    void exchange(Memory& spare) {
+        if (steps() > 0 || pending_) throw std::invalid_argument("a recorder's memory is exchanged between fragments");
+        if (spare.room_ == 0) spare = memory_.likewise();
+        if (!spare.fits(memory_)) throw std::invalid_argument("the memory is of a recorder of other sizes");
+        std::swap(memory_, spare);
+    }
+
+    /// Forget everything and begin a new trajectory in the same memory.
+    void restart() noexcept {
+        setSteps(0);
+        offset_ = unrewarded_ = 0;
+        pending_ = false;
     }
 
     /// Forget the last `steps` steps of the present fragment, and a pending decision, which would have followed them.
     /// \throws std::invalid_argument if it has fewer.
     void drop(std::size_t steps) {
-        if (steps > steps_) {
+        const std::size_t present = this->steps();
+        if (steps > present) {
             throw std::invalid_argument("the last " + std::to_string(steps) + " steps cannot be dropped: the fragment "
-                                        "has " + std::to_string(steps_));
+                                        "has " + std::to_string(present));
         }
-        steps_ -= steps;
-        const auto dropped = reward_.first(steps_ + steps).last(steps);
+        const auto dropped = memory_.reward_.first(present).last(steps);
         unrewarded_ -= static_cast<std::size_t>(std::ranges::count_if(dropped, [](float x) { return std::isnan(x); }));
+        setSteps(present - steps);
         pending_ = false;
     }
 
 private:
+    void setSteps(std::size_t steps) noexcept { steps_.store(steps, std::memory_order_relaxed); }
+
     void expectFit(const Program& program, std::span<const float> row, std::span<const bool> mask) const {
         const std::size_t choices = program.discrete() ? program.outputSize() : 0;
         if (program.inputSize() != inputSize_ || choices != choices_ || program.actionSize() != actionSize_) {
@@ -247,7 +328,7 @@ private:
             throw std::domain_error("the row that closes a fragment has a NaN or infinity");
         }
         if (!mask.empty()) throw std::invalid_argument("a mask was given without the row it belongs to");
-        if (steps_ == 0) {
+        if (steps() == 0) {
             throw std::invalid_argument("a fragment without steps is closed with a row; none was given");
         }
     }
@@ -255,30 +336,23 @@ private:
     void makePending(std::span<const float> row, std::span<const bool> mask, float logProb) {
         makeRoom();
         write(row, mask);
-        logProb_[steps_].front() = logProb;
+        memory_.logProb_[steps()].front() = logProb;
         pending_ = true;
     }
 
     /// The row after those of the committed steps: of the pending decision, or of what the last action led to.
     void write(std::span<const float> row, std::span<const bool> mask) {
-        std::ranges::copy(row, row_[steps_].begin());
+        std::ranges::copy(row, memory_.row_[steps()].begin());
+        const std::span<bool> legal = memory_.mask_[steps()];
         if (mask.empty()) {
-            std::ranges::fill(mask_[steps_], true);
+            std::ranges::fill(legal, true);
         } else {
-            std::ranges::copy(mask, mask_[steps_].begin());
+            std::ranges::copy(mask, legal.begin());
         }
     }
 
     void makeRoom() {
-        if (steps_ < room_) return;
-        const std::size_t room = std::max<std::size_t>(64, 2 * room_);
-        row_.grow(room_, room);
-        mask_.grow(room_, room);
-        choice_.grow(room_, room);
-        move_.grow(room_, room);
-        reward_.grow(room_, room);
-        logProb_.grow(room_, room);
-        room_ = room;
+        if (steps() >= memory_.room_) memory_.grow();
     }
 
     std::size_t inputSize_;
@@ -286,16 +360,11 @@ private:
     std::size_t actionSize_;
     bool masked_;
     bool pending_ = false;
-    std::size_t steps_ = 0;
     std::size_t offset_ = 0;
     std::size_t unrewarded_ = 0;
-    std::size_t room_ = 0;
-    detail::Column<float> row_;
-    detail::Column<bool> mask_;
-    detail::Column<std::int64_t> choice_;
-    detail::Column<float> move_;
-    detail::Column<float> reward_{1};  ///< NaN where none was given yet.
-    detail::Column<float> logProb_{1};
+    std::atomic<std::size_t> steps_ = 0;
+    std::atomic<std::size_t> limit_ = std::numeric_limits<std::size_t>::max();
+    Memory memory_;
 };
 
 }  // namespace rl4sys

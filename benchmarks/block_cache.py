@@ -1,0 +1,242 @@
+"""The block cache of a key-value store (cpp/examples/block_cache), a training server, and what each costs the other.
+
+    cmake -B build && cmake --build build --target block_cache
+    python benchmarks/block_cache.py [overhead] [learning] [--program build/cpp/examples/block_cache/block_cache]
+        [--rounds N] [--requests N] [--plot FILE.png]
+
+Without words both are run, which takes about eight minutes. All threads of the system, the client library's included,
+are pinned to one core; the server and its learner have another, and run in every arm, so that what is compared is what
+the client costs its host and not how two processes share a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "examples" / "block_cache"
+SYSTEM_CORE, SERVER_CORE = "0", "1"
+WARM_UP_ROUNDS = 2
+WINDOWS = 8
+Slice = dict[str, Any]
+Slices = dict[str, list[Slice]]
+Report = dict[str, Any]
+Times = dict[str, list[float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measurement", nargs="*", help="overhead or learning")
+    parser.add_argument("--program", type=Path, default=Path("build/cpp/examples/block_cache/block_cache"))
+    parser.add_argument("--rounds", type=int, default=15, help="of the overhead by the clock")
+    parser.add_argument("--requests", type=int, default=2_000_000, help="of each policy, for the learning")
+    parser.add_argument("--plot", type=Path, help="draw the learning there")
+    options = parser.parse_args()
+    for name in options.measurement or ("overhead", "learning"):
+        {"overhead": overhead, "learning": learning}[name](options)
+
+
+def overhead(options: argparse.Namespace) -> None:
+    """What the agent costs a system that does the same work with and without it (shadow mode).
+
+    The arms take turns within one process, in an order that rotates: one store, one heap, one layout of memory, and
+    over a short time a shared machine is in one mood. Processes that run one after another differ by several percent
+    even where they do the same. Throughput is compared by slices of seconds, between which what the client's threads
+    have to do comes to an end. Where others use the machine too, that says little; processor time then says more: the
+    workers' is compared by slices of a tenth of a second, and what the client's threads used beside the long slices is
+    added to the live arm's.
+    """
+    title("overhead in shadow mode: no RL at all (lru), decisions without sending (quiet), live (rl4sys)")
+    arms = ["--policy", "lru,quiet,rl4sys", "--shadow"]
+    with server() as address:
+        long = run(options.program, *arms, *rounds_of(50_000, options.rounds), "--settle", "--server-address", address)
+        short = run(options.program, *arms, *rounds_of(2_500, 400), "--server-address", address)
+    for name, slices in long["policies"].items():
+        print(f"  {name:<8} {typical(slices)}")
+    print("  more than the other: median of the rounds [95 % interval of it] (quartiles)")
+    compare("time", times(long, len(long["policies"]["lru"])))
+    compare("processor time", processor_times(short, 40, background_share(long)))
+    print(f"  agent: {long['agent']}")
+
+
+def rounds_of(requests: int, rounds: int) -> list[str]:
+    return ["--slice", str(requests), "--requests", str(requests * (rounds + WARM_UP_ROUNDS))]
+
+
+def typical(slices: list[Slice]) -> str:
+    def median(value: Callable[[Slice], float]) -> float:
+        return statistics.median(map(value, slices[WARM_UP_ROUNDS:]))
+
+    p50, p99 = median(lambda part: part["p50_microseconds"]), median(lambda part: part["p99_microseconds"])
+    return (
+        f"{median(throughput):9.0f} requests/s {median(cpu_microseconds):7.2f} µs cpu/request"
+        f"   hits {100 * median(hit_rate):.2f} %   get p50 {p50:.1f} µs  p99 {p99:.1f} µs"
+    )
+
+
+def times(report: Report, batches: int) -> Times:
+    """By policy: the time of each batch of rounds."""
+    return {name: sums([part["seconds"] for part in slices], batches) for name, slices in report["policies"].items()}
+
+
+def processor_times(report: Report, batches: int, background: float) -> Times:
+    """By policy: the workers' processor time of each batch; for the live arm a part more, the client's threads."""
+    return {
+        name: sums([part["worker_cpu_seconds"] * (1 + background * (name == "rl4sys")) for part in slices], batches)
+        for name, slices in report["policies"].items()
+    }
+
+
+def background_share(report: Report) -> float:
+    """Processor time of the client's threads for the live arm's sake, as a part of its workers'."""
+
+    def total(policy: str, key: str) -> float:
+        return float(sum(part[key] for part in report["policies"][policy][WARM_UP_ROUNDS:]))
+
+    # Threads begin and end in all arms, and a connection is kept alive.
+    extra = total("rl4sys", "background_cpu_seconds") - total("lru", "background_cpu_seconds")
+    share = extra / total("rl4sys", "worker_cpu_seconds")
+    print(f"  the client's threads use {percent(share)} of the processor time that the workers use")
+    return share
+
+
+def sums(values: list[float], batches: int) -> list[float]:
+    measured = values[WARM_UP_ROUNDS:]
+    length = max(1, len(measured) // batches)
+    return [sum(measured[n : n + length]) for n in range(0, len(measured), length)]
+
+
+def compare(what: str, used: Times) -> None:
+    """How much more of something one arm takes than another for the same requests."""
+    for one, other, remark in (
+        ("rl4sys", "lru", "goal: at most 2 %"),
+        ("rl4sys", "quiet", "goal: at most 1 %"),
+        ("quiet", "lru", "the decisions alone"),
+    ):
+        ratios = sorted(a / b - 1 for a, b in zip(used[one], used[other], strict=True))
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        figures = f"{percent(middle)} {interval_of_median(ratios)} ({percent(low)}, {percent(high)})"
+        print(f"    {what:<15} {one:>6} against {other:<5} {figures}   {remark}")
+
+
+def interval_of_median(ordered: Sequence[float]) -> str:
+    """Where the true median lies with 95 % certainty, whatever the distribution: by the ranks around the middle."""
+    reach = 0.98 * math.sqrt(len(ordered))
+    first, last = (round(len(ordered) / 2 + side * reach) for side in (-1, 1))
+    return f"[{percent(ordered[max(0, first - 1)])}, {percent(ordered[min(last, len(ordered) - 1)])}]"
+
+
+def learning(options: argparse.Namespace) -> None:
+    """Hit rates while the policy is learnt from scratch, beside two rules."""
+    results = {}
+    for workload, remark in {
+        "mixed": "popular blocks, moving sessions, scans: a rule must know what a request is for",
+        "zipf": "popular blocks only: how often is all there is to know",
+        "sessions": "a working set that moves and fits: least recent use is right",
+    }.items():
+        title(f"learning: {workload} ({remark})")
+        results[workload] = policies = learn(options, workload)
+        show(policies)
+    if options.plot:
+        plot(results, options.plot)
+
+
+def learn(options: argparse.Namespace, workload: str) -> Slices:
+    arguments = ["--workload", workload, "--requests", str(options.requests), "--slice", "50000"]
+    rules = run(options.program, *arguments, "--policy", "lru,fixed")
+    with server() as address:
+        learnt = run(options.program, *arguments, "--policy", "rl4sys", "--server-address", address)
+    print(f"  agent: {learnt['agent']}")
+    return {**rules["policies"], **learnt["policies"]}
+
+
+def show(policies: Slices) -> None:
+    for name, slices in policies.items():
+        width = -(-len(slices) // WINDOWS)
+        windows = [slices[n : n + width] for n in range(0, len(slices), width)]
+        rates = " ".join(f"{100 * statistics.mean(map(hit_rate, window)):5.1f}" for window in windows)
+        last = windows[-1]
+        print(
+            f"  {name:<8} hits %: {rates}   in the end {statistics.median(map(throughput, last)):6.0f} requests/s"
+            f" {statistics.median(map(cpu_microseconds, last)):6.2f} µs cpu/request"
+        )
+    seconds = [part["seconds"] for part in policies["rl4sys"]]
+    print(f"  a column is {width} slices of 50,000 requests; rl4sys took {sum(seconds):.0f} s in all")
+
+
+def plot(results: dict[str, Slices], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(results), figsize=(5 * len(results), 3.5), sharex=True)
+    for axis, (workload, policies) in zip(axes, results.items(), strict=True):
+        for name, slices in policies.items():
+            requests = [sum(part["requests"] for part in slices[: n + 1]) / 1e6 for n in range(len(slices))]
+            axis.plot(requests, [100 * hit_rate(part) for part in slices], label=name)
+        axis.set(title=workload, xlabel="million requests", ylabel="hits %")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path)
+    print(f"\n{path}")
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A real server in a process of its own, on the server's core."""
+    with tempfile.TemporaryDirectory(prefix="block-cache-benchmark-") as root:
+        command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", root]
+        process = subprocess.Popen(
+            ["taskset", "-c", SERVER_CORE, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[3]
+        finally:
+            process.terminate()
+            process.wait(120)
+
+
+def run(program: Path, *arguments: str) -> Report:
+    """What the system reports of a run on its core."""
+    # The store is written once and stays, as it takes some seconds.
+    directory = Path(tempfile.gettempdir()) / f"block-cache-benchmark-store-{os.getuid()}"
+    given = ["--directory", str(directory), "--config", str(SOURCE / "client.json"), "--threads", "2", "--json"]
+    command = ["taskset", "-c", SYSTEM_CORE, str(program), *given, *arguments]
+    report: Report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    return report
+
+
+def throughput(part: Slice) -> float:
+    return float(part["requests"] / part["seconds"])
+
+
+def cpu_microseconds(part: Slice) -> float:
+    return float(1e6 * (part["worker_cpu_seconds"] + part["background_cpu_seconds"]) / part["requests"])
+
+
+def hit_rate(part: Slice) -> float:
+    return float(part["hits"] / part["requests"])
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:+.2f} %"
+
+
+def title(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rl4sys/agent.hpp"
+#include "settings.hpp"
+
+namespace rl4sys::client {
+
+/// What is done where the policy cannot decide, always something legal: what the program's own function says, or the
+/// config's action, where that is legal; else the first legal choice, or zeros within bounds.
+class Fallback {
+public:
+    Fallback(const Settings& settings, const AgentOptions& options);
+
+    /// A choice; `reason` gets what came of the program's own function, if that failed.
+    std::int64_t choose(std::span<const float> observation, std::span<const bool> mask,
+                        std::string_view& reason) const;
+
+    /// Numbers, written to `values`.
+    void move(std::span<const float> observation, std::span<float> values, std::string_view& reason) const;
+
+private:
+    bool isLegal(std::int64_t choice, std::span<const bool> mask) const noexcept;
+    bool isLegal(std::span<const float> values) const noexcept;
+
+    const Settings& settings_;
+    decltype(AgentOptions::fallbackChoice) function_;
+    decltype(AgentOptions::fallbackValues) valuesFunction_;
+};
+
+/// Bring each number of an action within its bounds.
+void legalize(const Box& action, std::span<const float> drawn, std::span<float> values) noexcept;
+
+}  // namespace rl4sys::client

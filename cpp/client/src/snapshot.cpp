@@ -1,0 +1,246 @@
+#include "snapshot.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "bounded_json.hpp"
+#include "delta.hpp"
+
+namespace rl4sys::client {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format = "rl4sys.snapshot.1";
+
+/// How often on average a weight may be taken: each time costs memory, and names are cheap to repeat.
+constexpr std::size_t mostUses = 4;
+
+enum class Place { body, discreteHead, boxHead };
+
+/// What an operation of the closed set takes, and where it may stand.
+struct Kind {
+    Place place;
+    std::size_t weights = 0;
+    std::set<std::string> options = {};
+};
+
+const std::map<std::string, Kind>& kinds() {
+    static const std::map<std::string, Kind> all{
+        {"normalize", {Place::body, 2, {"limit"}}},
+        {"linear", {Place::body, 2}},
+        {"tanh", {Place::body}},
+        {"relu", {Place::body}},
+        {"elu", {Place::body}},
+        {"gelu", {Place::body}},
+        {"silu", {Place::body}},
+        {"categorical", {Place::discreteHead}},
+        {"argmax", {Place::discreteHead}},
+        {"epsilon_greedy", {Place::discreteHead, 0, {"epsilon"}}},
+        {"gaussian", {Place::boxHead, 1}},
+        {"mode", {Place::boxHead}},
+        {"squashed_gaussian", {Place::boxHead, 2, {"log_std_min", "log_std_max"}}},
+        {"squashed_mode", {Place::boxHead, 2}},
+    };
+    return all;
+}
+
+/// An operation as it is written: with the names of its weights.
+struct WrittenOperation {
+    std::string name;
+    std::vector<std::string> weights;
+    std::map<std::string, double> options;
+
+    Place place() const { return kinds().at(name).place; }
+};
+
+using WrittenProgram = std::vector<WrittenOperation>;
+
+WrittenOperation readOperation(const json& value) {
+    WrittenOperation operation{value.at("name").get<std::string>(), {}, {}};
+    for (const json& weight : value.at("weights").get_ref<const json::array_t&>()) {
+        operation.weights.push_back(weight.get<std::string>());
+    }
+    for (const auto& [name, option] : value.at("options").get_ref<const json::object_t&>()) {
+        operation.options.emplace(name, option.get<double>());
+    }
+    return operation;
+}
+
+void checkOperation(const WrittenOperation& operation) {
+    const auto kind = kinds().find(operation.name);
+    if (kind == kinds().end()) {
+        throw std::invalid_argument("the policy needs the operation '" + shortened(operation.name) +
+                                    "', which this version of rl4sys does not know: upgrade it");
+    }
+    const auto& [place, weights, options] = kind->second;
+    if (operation.weights.size() != weights) {
+        throw std::invalid_argument(operation.name + " takes " + std::to_string(weights) + " weights, got " +
+                                    quoted(operation.weights));
+    }
+    const auto sameName = [](const std::string& name, const auto& given) { return name == given.first; };
+    if (!std::ranges::equal(options, operation.options, sameName)) {
+        throw std::invalid_argument(operation.name + " takes finite " + quoted(options) + " as options, got " +
+                                    quoted(operation.options));
+    }
+}
+
+void checkHeadIsLast(const WrittenProgram& program) {
+    const auto isHead = [](const WrittenOperation& operation) { return operation.place() != Place::body; };
+    if (std::ranges::find_if(program, isHead) == std::prev(program.end())) return;
+    std::vector<std::string> names;
+    for (const WrittenOperation& operation : program) names.push_back(operation.name);
+    throw std::invalid_argument("a program ends in exactly one of the heads; got " + quoted(names));
+}
+
+WrittenProgram readProgram(const json& value) {
+    WrittenProgram program;
+    try {
+        for (const json& operation : value.get_ref<const json::array_t&>()) program.push_back(readOperation(operation));
+    } catch (const json::exception& problem) {
+        throw std::invalid_argument("not a policy program: " + shortened(problem.what()) + " in " + quoted(value));
+    }
+    if (program.empty()) throw std::invalid_argument("not a policy program: there is no operation in " + quoted(value));
+    std::ranges::for_each(program, checkOperation);
+    checkHeadIsLast(program);
+    return program;
+}
+
+[[noreturn]] void refuseMetadata(const std::string& problem) {
+    throw std::invalid_argument("a policy snapshot with damaged metadata: " + problem);
+}
+
+const std::string& entryOf(const Metadata& metadata, const std::string& name) {
+    const auto found = metadata.find(name);
+    if (found == metadata.end()) refuseMetadata("it has no " + name);
+    return found->second;
+}
+
+json jsonOf(const Metadata& metadata, const std::string& name) {
+    try {
+        return parseJson(entryOf(metadata, name));
+    } catch (const std::invalid_argument& problem) {
+        refuseMetadata(name + ": " + problem.what());
+    }
+}
+
+std::int64_t versionOf(const Metadata& metadata) {
+    const std::string& text = entryOf(metadata, "version");
+    std::int64_t version = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), version);
+    if (problem != std::errc() || end != text.data() + text.size()) {
+        refuseMetadata("the version is '" + shortened(text) + "'");
+    }
+    return version;
+}
+
+void checkFormat(const Metadata& metadata) {
+    const auto found = metadata.find("format");
+    if (found != metadata.end() && found->second == format) return;
+    const std::string given = found == metadata.end() ? "not given" : shortened(found->second);
+    throw std::invalid_argument("not a policy snapshot: its format is " + given + ", expected " + format);
+}
+
+void checkChecksum(const TensorFile& file) {
+    const auto given = file.metadata.find("sha256");
+    if (given != file.metadata.end() && given->second == contentHash(file.arrays, entryOf(file.metadata, "program"))) {
+        return;
+    }
+    throw std::invalid_argument("the weights of a policy snapshot do not match their checksum: the file is damaged");
+}
+
+Tensor tensorOf(const WrittenOperation& operation, const std::string& name, const ArrayView& array) {
+    if (array.dtype != "F32") {
+        throw std::invalid_argument(operation.name + " takes weights of F32; '" + shortened(name) + "' is of " +
+                                    array.dtype);
+    }
+    Tensor tensor{array.shape, std::vector<float>(array.bytes.size() / sizeof(float))};
+    // An empty vector has no memory to copy to.
+    if (!array.bytes.empty()) std::memcpy(tensor.values.data(), array.bytes.data(), array.bytes.size());
+    return tensor;
+}
+
+void checkWeightsArePresent(const WrittenOperation& operation, const Arrays& arrays) {
+    std::vector<std::string> missing;
+    std::ranges::copy_if(operation.weights, std::back_inserter(missing),
+                         [&](const std::string& name) { return !arrays.contains(name); });
+    if (missing.empty()) return;
+    throw std::invalid_argument(operation.name + " needs the weights " + quoted(missing) +
+                                ", which the snapshot does not have");
+}
+
+void checkUses(const WrittenProgram& program, const Arrays& arrays) {
+    std::size_t present = 0;
+    for (const auto& [name, array] : arrays) present += array.bytes.size();
+    std::size_t taken = 0;
+    for (const WrittenOperation& operation : program) {
+        for (const std::string& name : operation.weights) taken += arrays.at(name).bytes.size();
+        if (taken > mostUses * present) {
+            throw std::invalid_argument("the operations of a policy take more than " + std::to_string(mostUses) +
+                                        " times the weights that its snapshot has");
+        }
+    }
+}
+
+std::vector<Operation> withWeights(const WrittenProgram& program, const Arrays& arrays) {
+    for (const WrittenOperation& operation : program) checkWeightsArePresent(operation, arrays);
+    checkUses(program, arrays);
+    std::vector<Operation> operations;
+    for (const WrittenOperation& written : program) {
+        Operation& operation = operations.emplace_back(Operation{written.name, {}, written.options});
+        for (const std::string& name : written.weights) {
+            operation.weights.push_back(tensorOf(written, name, arrays.at(name)));
+        }
+    }
+    return operations;
+}
+
+std::size_t actionNumbers(const Spec& spec) { return spec.choices > 0 ? spec.choices : spec.action.size(); }
+
+void checkHeadDrawsActions(const WrittenOperation& head, const Spec& spec) {
+    if ((head.place() == Place::discreteHead) == (spec.choices > 0)) return;
+    const std::string space = spec.choices > 0 ? "one of " : "a box of ";
+    throw std::invalid_argument("the head " + head.name + " does not draw actions of " + space +
+                                std::to_string(actionNumbers(spec)));
+}
+
+void checkOutputs(const Program& program, const Spec& spec) {
+    const std::size_t given = program.discrete() ? program.outputSize() : program.actionSize();
+    if (given == actionNumbers(spec)) return;
+    throw std::invalid_argument("the program gives " + std::to_string(program.outputSize()) +
+                                " numbers for an action space of " + std::to_string(actionNumbers(spec)));
+}
+
+}  // namespace
+
+Snapshot Snapshot::fromBytes(std::string_view blob) {
+    const TensorFile file = decodeTensors(blob);
+    checkFormat(file.metadata);
+    Snapshot snapshot{versionOf(file.metadata), Spec::fromJson(jsonOf(file.metadata, "spec")), nullptr};
+    const WrittenProgram written = readProgram(jsonOf(file.metadata, "program"));
+    checkHeadDrawsActions(written.back(), snapshot.spec);
+    checkChecksum(file);
+    snapshot.program = std::make_shared<const Program>(withWeights(written, file.arrays), snapshot.spec.inputSize());
+    checkOutputs(*snapshot.program, snapshot.spec);
+    return snapshot;
+}
+
+std::string contentHash(const Arrays& weights, const std::string& program) {
+    constexpr const char* digits = "0123456789abcdef";
+    std::string text;
+    for (const char byte : digest(encodeTensors(weights, {{"program", program}}))) {
+        text += digits[static_cast<unsigned char>(byte) >> 4U];
+        text += digits[static_cast<unsigned char>(byte) & 0x0FU];
+    }
+    return text;
+}
+
+}  // namespace rl4sys::client

@@ -1,0 +1,171 @@
+#include "spec.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+#include <string_view>
+
+#include "bounded_json.hpp"
+
+namespace rl4sys::client {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 10> dtypes = {"float32", "float64", "bool",   "uint8", "int8",
+                                                     "uint16",  "int16",   "uint32", "int32", "int64"};
+constexpr std::size_t mostAxes = 8;
+
+/// More than any policy has, and few enough to be multiplied by their bytes and by the steps of a trajectory.
+constexpr std::size_t mostNumbers = std::size_t{1} << 31;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+void require(bool condition, const std::string& otherwise) {
+    if (!condition) throw std::invalid_argument(otherwise);
+}
+
+std::string written(const std::vector<std::size_t>& shape) { return json(shape).dump(); }
+
+void checkShape(const std::vector<std::size_t>& shape) {
+    require(shape.size() <= mostAxes,
+            "a box of " + std::to_string(shape.size()) + " axes; it can have " + std::to_string(mostAxes));
+    std::size_t numbers = 1;
+    for (const std::size_t length : shape) {
+        const bool fits = length <= mostNumbers && (numbers *= length) <= mostNumbers;
+        require(fits, "a box of shape " + written(shape) + "; it can have 2**31 numbers");
+    }
+}
+
+void checkBound(const std::string& name, const std::vector<float>& bound, float never, const Box& box) {
+    require(bound.size() == 1 || bound.size() == box.size(),
+            name + " has " + std::to_string(bound.size()) + " values; a box of shape " + written(box.shape) +
+                " takes 1 or " + std::to_string(box.size()));
+    const auto boundsNothing = [never](float value) { return std::isnan(value) || value == never; };
+    require(std::none_of(bound.begin(), bound.end(), boundsNothing),
+            name + " of a box holds NaN or the wrong infinity, which bounds nothing; leave it out for no bound");
+}
+
+json boundToJson(const std::vector<float>& bound) {
+    json values = json::array();
+    // JSON has no infinity; an absent bound says the same.
+    for (const float value : bound) values.push_back(std::isfinite(value) ? json(value) : json());
+    return values;
+}
+
+json boxToJson(const Box& box) {
+    return {{"kind", "box"},
+            {"shape", box.shape},
+            {"dtype", box.dtype},
+            {"low", boundToJson(box.low)},
+            {"high", boundToJson(box.high)}};
+}
+
+std::size_t sizeFromJson(const json& value) {
+    const bool whole = value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() >= 0);
+    require(whole, quoted(value) + " is not a size");
+    return value.get<std::size_t>();
+}
+
+std::vector<float> boundFromJson(const json& values, float absent) {
+    std::vector<float> bound;
+    for (const json& value : values.get_ref<const json::array_t&>()) {
+        bound.push_back(value.is_null() ? absent : narrowed(value.get<double>()));
+    }
+    return bound;
+}
+
+Box boxFromJson(const json& value) {
+    require(value.at("kind") == "box", "a part of it is neither numbers nor, as an action, choices");
+    Box box;
+    for (const json& length : value.at("shape").get_ref<const json::array_t&>()) {
+        box.shape.push_back(sizeFromJson(length));
+    }
+    box.dtype = value.at("dtype").get<std::string>();
+    box.low = boundFromJson(value.at("low"), -infinity);
+    box.high = boundFromJson(value.at("high"), infinity);
+    return box;
+}
+
+Spec specFromJson(const json& value) {
+    Spec spec;
+    const json& action = value.at("action");
+    if (action.at("kind") == "discrete") {
+        spec.choices = sizeFromJson(action.at("choices"));
+        require(spec.choices > 0, "a discrete space needs at least 1 choice");
+    } else {
+        spec.action = boxFromJson(action);
+    }
+    for (const auto& [name, box] : value.at("observation").get_ref<const json::object_t&>()) {
+        spec.observation.emplace_back(name, boxFromJson(box));
+    }
+    return spec;
+}
+
+bool isMask(const std::pair<std::string, Box>& named) { return named.first == maskName; }
+
+}  // namespace
+
+float narrowed(double value) noexcept {
+    const bool beyond = std::fabs(value) > std::numeric_limits<float>::max();
+    if (beyond) return std::signbit(value) ? -infinity : infinity;
+    return static_cast<float>(value);
+}
+
+std::size_t Box::size() const noexcept {
+    return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
+}
+
+void Box::check() const {
+    require(std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end(), "a box of unknown type " + shortened(dtype));
+    checkShape(shape);
+    checkBound("low", low, infinity, *this);
+    checkBound("high", high, -infinity, *this);
+}
+
+bool Spec::masked() const noexcept { return std::any_of(observation.begin(), observation.end(), isMask); }
+
+std::size_t Spec::inputSize() const noexcept {
+    const auto add = [](std::size_t sum, const auto& named) { return sum + (isMask(named) ? 0 : named.second.size()); };
+    return std::accumulate(observation.begin(), observation.end(), std::size_t{0}, add);
+}
+
+void Spec::check() const {
+    for (const auto& [name, box] : observation) box.check();
+    action.check();
+    require(choices <= mostNumbers, std::to_string(choices) + " choices; there can be 2**31");
+    require(!std::all_of(observation.begin(), observation.end(), isMask),
+            "a policy needs something to see: the spec has no observation but the mask");
+    const auto mask = std::find_if(observation.begin(), observation.end(), isMask);
+    if (mask == observation.end()) return;
+    require(choices > 0, "an action mask needs a discrete action space, and this one is continuous");
+    require(mask->second.dtype == "bool" && mask->second.shape == std::vector{choices},
+            "the mask is " + mask->second.dtype + " of shape " + written(mask->second.shape) +
+                "; it should be bool of [" + std::to_string(choices) + "]");
+}
+
+json Spec::toJson() const {
+    json boxes = json::object();
+    for (const auto& [name, box] : observation) boxes[name] = boxToJson(box);
+    const json choice = {{"kind", "discrete"}, {"choices", choices}};
+    return {{"observation", boxes}, {"action", choices > 0 ? choice : boxToJson(action)}};
+}
+
+Spec Spec::fromJson(const json& value) {
+    try {
+        Spec spec = specFromJson(value);
+        spec.check();
+        return spec;
+    } catch (const json::exception& problem) {
+        throw std::invalid_argument(std::string("not the description of a spec: ") + problem.what());
+    } catch (const std::invalid_argument& problem) {
+        throw std::invalid_argument(std::string("not the description of a spec: ") + problem.what());
+    }
+}
+
+}  // namespace rl4sys::client

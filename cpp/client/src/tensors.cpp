@@ -1,0 +1,182 @@
+#include "tensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+
+#include "bounded_json.hpp"
+
+namespace rl4sys::client {
+
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "arrays are used as they lie in the file");
+
+constexpr const char* metadataName = "__metadata__";
+constexpr std::size_t prefix = sizeof(std::uint64_t);
+constexpr std::size_t largestHeader = 16 * 1024 * 1024;
+constexpr std::size_t alignment = 8;
+/// As many as numpy has.
+constexpr std::size_t mostAxes = 64;
+
+const std::map<std::string, std::size_t>& itemSizes() {
+    static const std::map<std::string, std::size_t> sizes{{"F64", 8}, {"F32", 4}, {"F16", 2}, {"I64", 8},
+                                                          {"I32", 4}, {"I16", 2}, {"I8", 1},  {"U64", 8},
+                                                          {"U32", 4}, {"U16", 2}, {"U8", 1},  {"BOOL", 1}};
+    return sizes;
+}
+
+std::uint64_t headerLength(std::string_view blob) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, blob.data(), std::min(blob.size(), prefix));
+    return length;
+}
+
+std::string_view headerText(std::string_view blob) {
+    const std::uint64_t length = headerLength(blob);
+    if (blob.size() < prefix || length > std::min(blob.size() - prefix, largestHeader)) {
+        throw std::invalid_argument("not a safetensors file: " + std::to_string(blob.size()) +
+                                    " bytes cannot hold the header of " + std::to_string(length) + " they announce");
+    }
+    return blob.substr(prefix, length);
+}
+
+json parseHeader(std::string_view text) {
+    json header;
+    try {
+        header = parseJson(text);
+    } catch (const std::invalid_argument& problem) {
+        throw std::invalid_argument(std::string("not a safetensors file: its header is not JSON (") + problem.what() +
+                                    ")");
+    }
+    if (!header.is_object()) throw std::invalid_argument("not a safetensors file: its header is not a JSON object");
+    return header;
+}
+
+Metadata readMetadata(const json& value) {
+    if (!value.is_object()) {
+        throw std::invalid_argument("the metadata of a safetensors file is an object, got " + quoted(value));
+    }
+    Metadata metadata;
+    for (const auto& [name, text] : value.items()) {
+        if (!text.is_string()) {
+            throw std::invalid_argument("the metadata of a safetensors file is text, got " + quoted(text) + " as '" +
+                                        shortened(name) + "'");
+        }
+        metadata.emplace(name, text.get<std::string>());
+    }
+    return metadata;
+}
+
+std::optional<std::vector<std::size_t>> naturals(const json& entry, const char* member) {
+    const auto found = entry.find(member);
+    if (found == entry.end() || !found->is_array() || found->size() > mostAxes) return std::nullopt;
+    std::vector<std::size_t> numbers;
+    for (const json& number : *found) {
+        if (!number.is_number_unsigned()) return std::nullopt;
+        numbers.push_back(number.get<std::size_t>());
+    }
+    return numbers;
+}
+
+std::string dtypeOf(const json& entry) {
+    const auto found = entry.find("dtype");
+    const bool known = found != entry.end() && found->is_string() && itemSizes().contains(found->get<std::string>());
+    return known ? found->get<std::string>() : "";
+}
+
+/// The largest number there is, where the product is larger still.
+std::size_t bytesOf(const ArrayView& array) {
+    constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
+    std::size_t bytes = itemSizes().at(array.dtype);
+    for (const std::size_t length : array.shape) {
+        if (length != 0 && bytes > largest / length) return largest;
+        bytes *= length;
+    }
+    return bytes;
+}
+
+ArrayView viewOf(std::string_view values, const std::string& name, const json& entry) {
+    const auto shape = naturals(entry, "shape");
+    const auto range = naturals(entry, "data_offsets");
+    ArrayView view{dtypeOf(entry), {}, {}};
+    if (view.dtype.empty() || !shape || !range || range->size() != 2) {
+        throw std::invalid_argument("array '" + shortened(name) +
+                                    "' of a safetensors file is described wrongly: " + quoted(entry));
+    }
+    view.shape = *shape;
+    const std::size_t first = range->front();
+    const std::size_t end = range->back();
+    if (first > end || end > values.size() || end - first != bytesOf(view)) {
+        throw std::invalid_argument("array '" + shortened(name) + "' claims " + std::to_string(bytesOf(view)) +
+                                    " bytes at " + std::to_string(first) + ".." + std::to_string(end) + " of " +
+                                    std::to_string(values.size()));
+    }
+    view.bytes = values.substr(first, end - first);
+    return view;
+}
+
+/// Views that overlap would let a small file stand for any amount of memory once it is copied.
+void checkSharedBytes(const Arrays& arrays, std::size_t size) {
+    std::size_t total = 0;
+    for (const auto& [name, array] : arrays) total += array.bytes.size();
+    if (total <= size) return;
+    throw std::invalid_argument("the arrays of a safetensors file overlap: they claim " + std::to_string(total) +
+                                " of " + std::to_string(size) + " bytes");
+}
+
+/// Compact and in ASCII, as Python's `json.dumps` writes it.
+std::string asciiJson(const json& value) { return value.dump(-1, ' ', true); }
+
+std::string headerFor(const Arrays& arrays, const Metadata& metadata) {
+    std::string text = R"({"__metadata__":)" + asciiJson(metadata);
+    std::size_t offset = 0;
+    for (const auto& [name, array] : arrays) {
+        const std::array range{offset, offset + array.bytes.size()};
+        text.append(",").append(asciiJson(name)).append(R"(:{"dtype":)").append(asciiJson(array.dtype));
+        text.append(R"(,"shape":)").append(asciiJson(array.shape));
+        text.append(R"(,"data_offsets":)").append(asciiJson(range)).append("}");
+        offset = range.back();
+    }
+    text += "}";
+    text.resize((text.size() + alignment - 1) / alignment * alignment, ' ');
+    return text;
+}
+
+}  // namespace
+
+TensorFile decodeTensors(std::string_view blob) {
+    const std::string_view text = headerText(blob);
+    const std::string_view values = blob.substr(prefix + text.size());
+    const json header = parseHeader(text);
+    TensorFile file;
+    for (const auto& [name, entry] : header.items()) {
+        if (name == metadataName) {
+            file.metadata = readMetadata(entry);
+        } else {
+            file.arrays.emplace(name, viewOf(values, name, entry));
+        }
+    }
+    checkSharedBytes(file.arrays, values.size());
+    return file;
+}
+
+std::string encodeTensors(const Arrays& arrays, const Metadata& metadata) {
+    const std::string text = headerFor(arrays, metadata);
+    const std::uint64_t length = text.size();
+    std::string blob(prefix, '\0');
+    std::memcpy(blob.data(), &length, prefix);
+    blob += text;
+    for (const auto& [name, array] : arrays) blob += array.bytes;
+    return blob;
+}
+
+}  // namespace rl4sys::client

@@ -1,0 +1,185 @@
+/// \file
+/// A key-value store under load, whose cache asks a policy which blocks to keep. See README.md beside it.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "learnt_admission.hpp"
+#include "options.hpp"
+#include "rl4sys/agent.hpp"
+#include "run.hpp"
+#include "store.hpp"
+
+namespace block_cache {
+namespace {
+
+using nlohmann::json;
+
+/// The store in the directory, written now if there is none.
+BlockStore openStore(const std::filesystem::path& directory) {
+    std::filesystem::create_directories(directory);
+    const std::filesystem::path path = directory / "rl4sys_block_cache.store";
+    if (!std::filesystem::exists(path)) {
+        std::cerr << "writing " << path.string() << '\n';
+        BlockStore::create(path, StoreShape{});
+    }
+    return BlockStore(path);
+}
+
+bool learns(std::string_view policy) { return policy == "rl4sys"; }
+bool needsAgent(std::string_view policy) { return learns(policy) || policy == "quiet"; }
+
+std::unique_ptr<Admission> makeAdmission(std::string_view policy, Learning learning, rl4sys::RL4SysAgent* agent) {
+    if (policy == "lru") return std::make_unique<AdmitAll>();
+    if (policy == "fixed") return std::make_unique<AdmitMoreFrequent>();
+    if (!needsAgent(policy)) throw std::invalid_argument("there is no policy " + std::string(policy) + "; see --help");
+    if (!learns(policy)) learning.recordEvery = 0;
+    return std::make_unique<LearntAdmission>(*agent, learning);
+}
+
+struct Contender {
+    std::string policy;
+    System system;
+    std::vector<Slice> slices;
+};
+
+void printSlice(const Contender& contender) {
+    const Slice& slice = contender.slices.back();
+    std::printf("%-7s slice %3zu   %8.0f requests/s   %5.2f µs cpu   hits %5.2f %%   get p50 %6.2f  p99 %7.2f µs\n",
+                contender.policy.c_str(), contender.slices.size(), slice.throughput(), slice.cpuMicroseconds(),
+                100.0 * slice.hitRate(), slice.latencyMicroseconds(0.5), slice.latencyMicroseconds(0.99));
+    std::fflush(stdout);
+}
+
+json described(const Slice& slice) {
+    return {{"requests", slice.requests},
+            {"hits", slice.hits},
+            {"seconds", slice.seconds},
+            {"worker_cpu_seconds", slice.workerCpuSeconds},
+            {"background_cpu_seconds", slice.backgroundCpuSeconds},
+            {"p50_microseconds", slice.latencyMicroseconds(0.5)},
+            {"p99_microseconds", slice.latencyMicroseconds(0.99)},
+            {"p999_microseconds", slice.latencyMicroseconds(0.999)}};
+}
+
+json described(const rl4sys::Statistics& statistics) {
+    return {{"decisions", statistics.decisions},
+            {"fallback_decisions", statistics.fallbackDecisions},
+            {"version", statistics.version ? json(*statistics.version) : json()},
+            {"versions_adopted", statistics.versionsAdopted},
+            {"steps_sent", statistics.stepsSent},
+            {"steps_acknowledged", statistics.stepsAcknowledged},
+            {"dropped_steps", statistics.droppedSteps},
+            {"late_rewards", statistics.lateRewards},
+            {"trajectories_refused", statistics.trajectoriesRefused},
+            {"last_problem", statistics.lastProblem}};
+}
+
+/// Runs the policies in turns until there were enough requests or seconds.
+class Comparison {
+public:
+    Comparison(const Options& options, const BlockStore& store, rl4sys::RL4SysAgent* agent)
+        : options_(options), agent_(agent),
+          popularity_(store.shape().blocks, options.load.mixture.skew, options.load.seed) {
+        contenders_.reserve(options.policies.size());
+        for (const std::string& policy : options.policies) {
+            Load load = options.load;
+            load.cache.history = policy != "lru";
+            const auto make = [&] { return makeAdmission(policy, options.learning, agent); };
+            contenders_.push_back({policy, System(store, popularity_, load, make), {}});
+        }
+    }
+
+    void run() {
+        using Clock = std::chrono::steady_clock;
+        const auto end = Clock::now() + std::chrono::duration<double>(options_.seconds);
+        const auto enough = [&](std::uint64_t rounds) {
+            return options_.requests ? rounds * options_.slice >= *options_.requests : Clock::now() >= end;
+        };
+        for (std::uint64_t round = 0; !enough(round); ++round) {
+            for (std::size_t turn = 0; turn < contenders_.size(); ++turn) {
+                runSlice(contenders_[(turn + round) % contenders_.size()]);
+            }
+        }
+    }
+
+    json results() const {
+        json policies = json::object();
+        for (const Contender& contender : contenders_) {
+            for (const Slice& slice : contender.slices) policies[contender.policy].push_back(described(slice));
+        }
+        return policies;
+    }
+
+private:
+    void runSlice(Contender& contender) {
+        contender.slices.push_back(contender.system.run(options_.slice, [&] { settle(contender.policy); }));
+        if (!options_.json) printSlice(contender);
+    }
+
+    /// What a slice set going (sending, a new model) ends before the next begins, so that nobody else pays for it.
+    void settle(std::string_view policy) {
+        if (!options_.settle || agent_ == nullptr) return;
+        if (learns(policy)) agent_->flush(std::chrono::seconds(5));
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+
+    const Options& options_;
+    rl4sys::RL4SysAgent* agent_;
+    Popularity popularity_;
+    std::vector<Contender> contenders_;
+};
+
+int run(const Options& options) {
+    const BlockStore store = openStore(options.directory);
+    std::optional<rl4sys::RL4SysAgent> agent;
+    if (std::ranges::any_of(options.policies, needsAgent)) {
+        rl4sys::AgentOptions agentOptions;
+        agentOptions.settings = options.settings.dump();
+        agent.emplace(options.config, std::move(agentOptions));
+    }
+    json report;
+    {
+        Comparison comparison(options, store, agent ? &*agent : nullptr);
+        comparison.run();
+        report["policies"] = comparison.results();
+    }
+    if (agent) {
+        agent->close();
+        report["agent"] = described(agent->statistics());
+    }
+    if (options.json) {
+        std::cout << report.dump() << '\n';
+    } else if (agent) {
+        std::cout << "agent " << report["agent"].dump(2) << '\n';
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace block_cache
+
+int main(int count, char** arguments) {
+    try {
+        const block_cache::Options options = block_cache::parse({arguments, static_cast<std::size_t>(count)});
+        if (options.help) {
+            std::cout << block_cache::usage;
+            return 0;
+        }
+        return block_cache::run(options);
+    } catch (const std::exception& error) {
+        std::cerr << "block_cache: " << error.what() << '\n';
+        return 1;
+    }
+}

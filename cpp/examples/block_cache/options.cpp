@@ -1,0 +1,117 @@
+#include "options.hpp"
+
+#include <charconv>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+
+namespace block_cache {
+
+const char* const usage = R"(usage: block_cache [options]
+  --policy NAMES          lru, fixed, rl4sys, or quiet: decides by rl4sys's model but records nothing.
+                          Several, separated by commas, take turns slice by slice, each with a cache of its own,
+                          and each round begins with another one. [lru]
+  --shadow                the agent decides and learns as usual, but everything is admitted
+  --workload NAME         mixed, zipf or sessions [mixed]
+  --threads N             [2]
+  --requests N            in all, for each policy; or
+  --seconds S             [10]
+  --slice N               requests between two lines of figures [100000]
+  --settle                let what a slice has set going come to an end before the next begins
+  --seed N                [0]
+  --cache-mb N            [16]
+  --record-every N        learn from one decision in so many [8]
+  --horizon N             misses of a worker until the outcome of a decision counts as known [1024]
+  --directory PATH        where the store is, or is to be written [a directory of the system's for temporary files]
+  --config PATH           the client's settings [client.json]
+  --server-address A      instead of the file's
+  --client-id NAME        instead of the file's
+  --json                  print one JSON document at the end
+)";
+
+namespace {
+
+template <typename Number>
+Number number(std::string_view option, std::string_view text) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+        throw std::invalid_argument(std::string(option) + " takes a number, not " + std::string(text));
+    }
+    return value;
+}
+
+std::vector<std::string> separated(std::string_view names) {
+    std::vector<std::string> result;
+    while (true) {
+        const std::size_t comma = names.find(',');
+        result.emplace_back(names.substr(0, comma));
+        if (comma == std::string_view::npos) return result;
+        names.remove_prefix(comma + 1);
+    }
+}
+
+using Flags = std::map<std::string_view, std::function<void()>>;
+using Setting = std::function<void(std::string_view option, std::string_view value)>;
+using Settings = std::map<std::string_view, Setting>;
+
+Flags flagsInto(Options& options) {
+    return {
+        {"--shadow", [&] { options.learning.shadow = true; }},
+        {"--settle", [&] { options.settle = true; }},
+        {"--json", [&] { options.json = true; }},
+        {"--help", [&] { options.help = true; }},
+    };
+}
+
+template <typename Number>
+Setting numberInto(Number& target) {
+    return [&](auto option, auto value) { target = number<Number>(option, value); };
+}
+
+template <typename Text>
+Setting textInto(Text& target) {
+    return [&](auto, auto value) { target = value; };
+}
+
+Settings settingsInto(Options& options) {
+    return {
+        {"--policy", [&](auto, auto value) { options.policies = separated(value); }},
+        {"--workload", [&](auto, auto value) { options.load.mixture = Mixture::named(value); }},
+        {"--threads", numberInto(options.load.threads)},
+        {"--requests", [&](auto option, auto value) { options.requests = number<std::uint64_t>(option, value); }},
+        {"--seconds", numberInto(options.seconds)},
+        {"--slice", numberInto(options.slice)},
+        {"--seed", numberInto(options.load.seed)},
+        {"--cache-mb",
+         [&](auto option, auto value) { options.load.cache.bytes = number<std::size_t>(option, value) << 20; }},
+        {"--record-every", numberInto(options.learning.recordEvery)},
+        {"--horizon", numberInto(options.learning.horizon)},
+        {"--directory", textInto(options.directory)},
+        {"--config", textInto(options.config)},
+        {"--server-address", [&](auto, auto value) { options.settings["server"]["address"] = value; }},
+        {"--client-id", [&](auto, auto value) { options.settings["client_id"] = value; }},
+    };
+}
+
+}  // namespace
+
+Options parse(std::span<char*> arguments) {
+    Options options;
+    const Flags flags = flagsInto(options);
+    const Settings settings = settingsInto(options);
+    for (std::size_t n = 1; n < arguments.size(); ++n) {
+        const std::string_view name = arguments[n];
+        if (const auto flag = flags.find(name); flag != flags.end()) {
+            flag->second();
+        } else if (const auto setting = settings.find(name); setting != settings.end() && n + 1 < arguments.size()) {
+            setting->second(name, arguments[++n]);
+        } else {
+            throw std::invalid_argument(std::string(name) + " is no option, or lacks its value; see --help");
+        }
+    }
+    return options;
+}
+
+}  // namespace block_cache

@@ -1,0 +1,144 @@
+/// Lunar Lander flown by rule, without a server: what its world is like, and how fast it goes.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lunar_lander.hpp"
+#include "options.hpp"
+#include "rl4sys/draws.hpp"
+
+namespace lunar {
+namespace {
+
+constexpr std::uint64_t mostMoves = 1000;
+
+using Policy = std::function<int(const Observation&)>;
+
+/// Gymnasium's own controller: tilt against drift, and brake what falls faster than it should.
+int heuristic(const Observation& observation) {
+    const auto [x, y, speedX, speedY, angle, turning, leftTouches, rightTouches] = observation;
+    const bool touches = leftTouches > 0.0f || rightTouches > 0.0f;
+    const float wantedAngle = std::clamp(0.5f * x + speedX, -0.4f, 0.4f);
+    const float wantedHeight = 0.55f * std::abs(x);
+    const float turn = touches ? 0.0f : 0.5f * (wantedAngle - angle) - turning;
+    const float rise = touches ? -0.5f * speedY : 0.5f * (wantedHeight - y) - 0.5f * speedY;
+    if (rise > std::abs(turn) && rise > 0.05f) return fireMain;
+    if (turn < -0.05f) return fireRight;
+    return turn > 0.05f ? fireLeft : coast;
+}
+
+Policy makePolicy(const std::string& name, std::uint64_t seed) {
+    static const std::map<std::string, Action> constant{
+        {"coast", coast}, {"left", fireLeft}, {"main", fireMain}, {"right", fireRight}};
+    if (name == "heuristic") return heuristic;
+    if (name == "random") {
+        return [draws = rl4sys::Draws{.key = rl4sys::mix64(seed)}](const Observation&) mutable {
+            return static_cast<int>(draws.uniform() * actionCount);
+        };
+    }
+    if (const auto found = constant.find(name); found != constant.end()) {
+        return [action = found->second](const Observation&) { return action; };
+    }
+    throw UsageError("--policy should be random, heuristic, coast, left, main or right, got '" + name + "'");
+}
+
+const char* describe(Outcome outcome) {
+    switch (outcome) {
+        case Outcome::flying:
+            return "flying";
+        case Outcome::crashed:
+            return "crashed";
+        case Outcome::flewAway:
+            return "away";
+        case Outcome::landed:
+            break;
+    }
+    return "landed";
+}
+
+struct Flown {
+    double totalReward = 0.0;
+    std::uint64_t moves = 0;
+    Outcome outcome = Outcome::flying;
+};
+
+/// Told of every move: the action, and what came of it.
+using Witness = std::function<void(int action, const StepResult& result)>;
+
+Flown fly(LunarLander& lander, const Policy& policy, std::uint64_t seed, const Witness& witness) {
+    Flown flown;
+    Observation observation = lander.reset(seed);
+    while (flown.outcome == Outcome::flying && flown.moves < mostMoves) {
+        const int action = policy(observation);
+        const StepResult result = lander.step(action);
+        witness(action, result);
+        observation = result.observation;
+        flown.totalReward += result.reward;
+        flown.outcome = result.outcome;
+        ++flown.moves;
+    }
+    return flown;
+}
+
+void printMove(int action, const StepResult& result) {
+    std::printf("move %d %.9g", action, result.reward);
+    for (const float number : result.observation) std::printf(" %.9g", number);
+    std::printf("\n");
+}
+
+void flyAll(const Options& options) {
+    const auto seed = options.number<std::uint64_t>("--seed");
+    const auto episodes = options.number<std::uint64_t>("--episodes");
+    const Witness witness = options.given("--moves") ? Witness(printMove) : [](int, const StepResult&) {};
+    LunarLander lander({.gravity = options.number<double>("--gravity"),
+                        .wind = options.given("--wind") ? std::optional(Wind{}) : std::nullopt});
+    std::uint64_t moves = 0;
+    const auto began = std::chrono::steady_clock::now();
+    for (std::uint64_t episode = 0; episode < episodes; ++episode) {
+        const Policy policy = makePolicy(options.text("--policy"), seed + episode);
+        const Flown flown = fly(lander, policy, seed + episode, witness);
+        std::printf("%.9g %llu %s\n", flown.totalReward, static_cast<unsigned long long>(flown.moves),
+                    describe(flown.outcome));
+        moves += flown.moves;
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+    std::fprintf(stderr, "%.0f moves a second\n", static_cast<double>(moves) / seconds.count());
+}
+
+std::vector<Option> knownOptions() {
+    return {{.name = "--policy", .help = "random, heuristic, coast, left, main or right", .value = "random"},
+            {.name = "--episodes", .help = "how many flights", .value = "10"},
+            {.name = "--seed", .help = "of the first flight; each has the next number", .value = "1"},
+            {.name = "--gravity", .help = "pull of the moon, downwards if negative", .value = "-10"},
+            {.name = "--wind", .help = "let it blow, as Gymnasium's enable_wind does", .value = {}, .isSwitch = true},
+            {.name = "--moves", .help = "print every move before its flight", .value = {}, .isSwitch = true}};
+}
+
+}  // namespace
+}  // namespace lunar
+
+int main(int count, char** arguments) {
+    try {
+        const lunar::Options options(lunar::knownOptions(), std::span(arguments + 1, arguments + count));
+        if (options.given("--help")) {
+            std::cout << options.usage("Fly by rule; prints of each flight its return, its moves and how it ended.");
+        } else {
+            lunar::flyAll(options);
+        }
+        return 0;
+    } catch (const std::exception& problem) {
+        std::cerr << "lunar_lander_flights: " << problem.what() << "\n";
+        return 2;
+    }
+}

@@ -1,0 +1,228 @@
+/// Lunar Lander as a live system: it flies, a training server learns.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "lunar_lander.hpp"
+#include "options.hpp"
+#include "rl4sys/agent.hpp"
+
+namespace lunar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The mean return over `window` episodes at which Lunar Lander counts as solved.
+constexpr double solvedReturn = 200.0;
+constexpr std::size_t window = 100;
+constexpr std::uint64_t timedEvery = 16;
+constexpr std::size_t timesKept = 10'000;
+constexpr std::chrono::seconds flushPatience{10};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// The newest of a series of numbers.
+class Recent {
+public:
+    explicit Recent(std::size_t most) : most_(most) {}
+
+    void add(double number) {
+        if (full()) numbers_.pop_front();
+        numbers_.push_back(number);
+    }
+
+    std::size_t size() const { return numbers_.size(); }
+    bool full() const { return numbers_.size() == most_; }
+
+    /// 0 if there are none, as `median`.
+    double mean() const {
+        const double sum = std::accumulate(numbers_.begin(), numbers_.end(), 0.0);
+        return numbers_.empty() ? 0.0 : sum / static_cast<double>(numbers_.size());
+    }
+
+    double median() const {
+        if (numbers_.empty()) return 0.0;
+        std::vector<double> sorted(numbers_.begin(), numbers_.end());
+        const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+        std::nth_element(sorted.begin(), middle, sorted.end());
+        return *middle;
+    }
+
+private:
+    std::size_t most_;
+    std::deque<double> numbers_;
+};
+
+/// What has been flown so far.
+struct Flights {
+    std::uint64_t episodes = 0;
+    std::uint64_t steps = 0;
+    Recent returns{window};
+    Recent decisionMicroseconds{timesKept};
+
+    bool solved() const { return returns.full() && returns.mean() >= solvedReturn; }
+};
+
+/// The loop of a system under control: ask for an action, do it, say what it was worth.
+class Pilot {
+public:
+    explicit Pilot(rl4sys::RL4SysAgent& agent) : agent_(agent) {}
+
+    const Flights& flights() const { return flights_; }
+
+    /// Fly one episode of so many moves at most; an interrupt leaves it unfinished and uncounted.
+    void fly(std::uint64_t seed, std::uint64_t mostMoves) {
+        Observation observation = lander_.reset(seed);
+        double totalReward = 0.0;
+        for (std::uint64_t move = 1; !interrupted; ++move) {
+            rl4sys::RL4SysAction action = decide(observation, move);
+            const StepResult result = lander_.step(static_cast<int>(action.act()));
+            observation = result.observation;
+            totalReward += result.reward;
+            agent_.addToTrajectory(trajectory_, action);
+            action.updateReward(result.reward);
+            if (!result.terminated() && move < mostMoves) continue;
+            agent_.markEndOfTrajectory(
+                trajectory_, action, {.truncated = !result.terminated(), .finalObservation = observation});
+            return count(totalReward, move);
+        }
+    }
+
+private:
+    rl4sys::RL4SysAction decide(const Observation& observation, std::uint64_t move) {
+        const auto began = Clock::now();
+        const rl4sys::RL4SysAction action = agent_.requestForAction(trajectory_, observation);
+        const std::chrono::duration<double, std::micro> took = Clock::now() - began;
+        if (move % timedEvery == 0) flights_.decisionMicroseconds.add(took.count());
+        return action;
+    }
+
+    void count(double totalReward, std::uint64_t moves) {
+        ++flights_.episodes;
+        flights_.steps += moves;
+        flights_.returns.add(totalReward);
+    }
+
+    rl4sys::RL4SysAgent& agent_;
+    rl4sys::RL4SysTrajectory trajectory_;
+    LunarLander lander_;
+    Flights flights_;
+};
+
+std::string text(const std::optional<std::uint64_t>& version) { return version ? std::to_string(*version) : "none"; }
+
+/// One line that is rewritten on a terminal, and a line now and then elsewhere.
+class Display {
+public:
+    explicit Display(const rl4sys::RL4SysAgent& agent) : agent_(agent) {}
+
+    void progress(const Flights& flights) {
+        if (Clock::now() - shownAt_ < every_ && !flights.solved()) return;
+        shownAt_ = Clock::now();
+        const rl4sys::Statistics statistics = agent_.statistics();
+        std::printf("%sepisode %" PRIu64 "  step %" PRIu64 "  return %7.1f (last %zu)  version %s  "
+                    "decision %.1f µs%s%s",
+                    terminal_ ? "\r\033[K" : "", flights.episodes, flights.steps, flights.returns.mean(),
+                    flights.returns.size(), text(statistics.version).c_str(), flights.decisionMicroseconds.median(),
+                    statistics.connected ? "" : "  (server away: acting with the last model)", terminal_ ? "" : "\n");
+        std::fflush(stdout);
+    }
+
+    void summary(const Flights& flights) const {
+        const rl4sys::Statistics statistics = agent_.statistics();
+        const std::chrono::duration<double> seconds = Clock::now() - startedAt_;
+        std::printf("%s%s: mean return %.1f over the last %zu episodes\n", terminal_ ? "\n" : "",
+                    flights.solved() ? "solved" : "stopped", flights.returns.mean(), flights.returns.size());
+        std::printf("  %" PRIu64 " episodes, %" PRIu64 " steps in %.0f s\n", flights.episodes, flights.steps,
+                    seconds.count());
+        std::printf("  %" PRIu64 " models adopted, the last is version %s\n", statistics.versionsAdopted,
+                    text(statistics.version).c_str());
+        std::printf("  decisions took %.1f µs (median)\n", flights.decisionMicroseconds.median());
+        std::printf("  steps acknowledged %" PRIu64 ", dropped %" PRIu64 ", decided without a model %" PRIu64 "\n",
+                    statistics.stepsAcknowledged, statistics.droppedSteps, statistics.fallbackDecisions);
+    }
+
+private:
+    const rl4sys::RL4SysAgent& agent_;
+    const bool terminal_ = isatty(STDOUT_FILENO) != 0;
+    const std::chrono::seconds every_{terminal_ ? 1 : 10};
+    const Clock::time_point startedAt_ = Clock::now();
+    Clock::time_point shownAt_ = startedAt_;
+};
+
+/// What the command line says instead of the config file.
+std::string settings(const Options& options) {
+    nlohmann::json settings = nlohmann::json::object();
+    if (options.given("--client-id")) settings["client_id"] = options.text("--client-id");
+    if (options.given("--policy-id")) settings["policy_id"] = options.text("--policy-id");
+    if (options.given("--server-address")) settings["server"]["address"] = options.text("--server-address");
+    return settings.dump();
+}
+
+void train(const Options& options) {
+    const auto seed = options.number<std::uint64_t>("--seed");
+    const auto episodes = options.number<std::uint64_t>("--number-of-iterations");
+    const auto mostMoves = options.number<std::uint64_t>("--number-of-moves");
+    rl4sys::AgentOptions agentOptions;
+    agentOptions.debug = options.given("--debug");
+    agentOptions.settings = settings(options);
+    rl4sys::RL4SysAgent agent(options.text("--config"), std::move(agentOptions));
+    Pilot pilot(agent);
+    Display display(agent);
+    std::signal(SIGINT, [](int) { interrupted = 1; });
+    for (std::uint64_t episode = 0; episode < episodes && !interrupted && !pilot.flights().solved(); ++episode) {
+        pilot.fly(seed + episode, mostMoves);
+        display.progress(pilot.flights());
+    }
+    agent.flush(flushPatience);
+    display.summary(pilot.flights());
+}
+
+std::vector<Option> knownOptions() {
+    return {
+        {.name = "--seed", .help = "of the first episode; each has the next number", .value = "1"},
+        {.name = "--number-of-iterations", .help = "episodes at most", .value = "10000"},
+        {.name = "--number-of-moves", .help = "moves of an episode at most", .value = "1000"},
+        {.name = "--client-id", .help = "who this client is, and the policy it trains if none is named", .value = {}},
+        {.name = "--policy-id", .help = "the policy to train; clients may share one", .value = {}},
+        {.name = "--server-address", .help = "host:port of the server, instead of the config's", .value = {}},
+        {.name = "--config", .help = "the client's JSON file", .value = LUNAR_LANDER_CONFIG},
+        {.name = "--debug", .help = "log everything the client does", .value = {}, .isSwitch = true},
+    };
+}
+
+}  // namespace
+}  // namespace lunar
+
+int main(int count, char** arguments) {
+    try {
+        const lunar::Options options(lunar::knownOptions(), std::span(arguments + 1, arguments + count));
+        if (options.given("--help")) {
+            std::cout << options.usage("Fly Lunar Lander with a policy that a running RL4Sys server trains.");
+        } else {
+            lunar::train(options);
+        }
+        return 0;
+    } catch (const std::exception& problem) {
+        std::cerr << "lunar_lander: " << problem.what() << "\n";
+        return 2;
+    }
+}

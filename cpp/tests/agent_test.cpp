@@ -1,0 +1,420 @@
+#include "rl4sys/agent.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "scratch_directory.hpp"
+#include "scripted_server.hpp"
+
+namespace rl4sys::client {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::array<float, 8> observation{0.1f, -0.2f, 0.3f, -0.4f, 0.5f, -0.6f, 0.7f, -0.8f};
+const std::chrono::seconds patience(20);
+
+/// A client's file of what the golden models see and do: 8 numbers by two names, and 4 choices unless a test says so.
+class AgentTest : public testing::Test {
+protected:
+    RL4SysAgent makeAgent(const std::string& address, const Json& changes = Json::object(), AgentOptions options = {}) {
+        Json config{{"version", 1},
+                    {"client_id", "system"},
+                    {"observation", {{"grid", {2, 1}}, {"state", 6}}},
+                    {"action", 4},
+                    {"server", {{"address", address}, {"timeout_seconds", 20}}},
+                    {"outbox", {{"spool", (directory_.path() / "spool").string()}}}};
+        config.merge_patch(changes);
+        const std::filesystem::path path = directory_.path() / "client.json";
+        std::ofstream(path) << config;
+        if (!options.log) {
+            options.log = [this](LogLevel, std::string_view message) {
+                const std::lock_guard lock(mutex_);
+                logged_.emplace_back(message);
+            };
+        }
+        return RL4SysAgent(path, options);
+    }
+
+    std::vector<std::string> logged() {
+        const std::lock_guard lock(mutex_);
+        return logged_;
+    }
+
+    static RL4SysAction step(RL4SysAgent& agent, RL4SysTrajectory& trajectory, double reward = 1.0) {
+        RL4SysAction action = agent.requestForAction(trajectory, observation);
+        agent.addToTrajectory(trajectory, action);
+        action.updateReward(reward);
+        return action;
+    }
+
+    static void episode(RL4SysAgent& agent, RL4SysTrajectory& trajectory, int steps) {
+        RL4SysAction action;
+        for (int i = 0; i < steps; ++i) action = step(agent, trajectory);
+        agent.markEndOfTrajectory(trajectory, action);
+    }
+
+    ScratchDirectory directory_;
+
+private:
+    std::mutex mutex_;
+    std::vector<std::string> logged_;
+};
+
+template <typename T>
+std::vector<T> valuesOf(const v1::Trajectory& trajectory, const std::string& name) {
+    const v1::Column& column = ScriptedServer::column(trajectory, name);
+    std::vector<T> values(column.values().size() / sizeof(T));
+    std::memcpy(values.data(), column.values().data(), column.values().size());
+    return values;
+}
+
+TEST_F(AgentTest, DecidesByTheModelAndSendsWhatHappened) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    std::vector<std::int64_t> acts;
+    std::vector<float> logProbs;
+    RL4SysAction action;
+    for (int i = 0; i < 5; ++i) {
+        action = step(agent, trajectory, i);
+        acts.push_back(action.act());
+        logProbs.push_back(action.logProb().value());
+        EXPECT_EQ(action.version(), 1u);
+        EXPECT_TRUE(action.fallbackReason().empty());
+    }
+    EXPECT_EQ(trajectory.steps(), 5u);
+    agent.markEndOfTrajectory(trajectory, action);
+    EXPECT_FALSE(trajectory.running());
+    ASSERT_TRUE(agent.flush(patience));
+    const v1::Trajectory sent = server.received().at(0);
+    EXPECT_EQ(sent.sequence(), 1u);
+    EXPECT_EQ(sent.version(), 1u);
+    EXPECT_TRUE(sent.terminated());
+    EXPECT_FALSE(sent.truncated());
+    EXPECT_EQ(valuesOf<std::int64_t>(sent, "action"), acts);
+    EXPECT_EQ(valuesOf<float>(sent, "log_prob"), logProbs);
+    EXPECT_EQ(valuesOf<float>(sent, "reward"), (std::vector<float>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(ScriptedServer::column(sent, "obs.state").shape(0), 6u);
+    EXPECT_EQ(agent.statistics().stepsAcknowledged, 5u);
+}
+
+TEST_F(AgentTest, TheSameSeedGivesTheSameActions) {
+    ScriptedServer server;
+    const auto actsOf = [&](std::uint64_t seed) {
+        RL4SysAgent agent = makeAgent(server.address(), {{"seed", seed}});
+        RL4SysTrajectory trajectory;
+        std::vector<std::int64_t> acts;
+        for (int i = 0; i < 100; ++i) acts.push_back(step(agent, trajectory).act());
+        return acts;
+    };
+    const std::vector<std::int64_t> acts = actsOf(7);
+    EXPECT_EQ(actsOf(7), acts);
+    EXPECT_NE(actsOf(8), acts);
+    EXPECT_EQ(std::set<std::int64_t>(acts.begin(), acts.end()).size(), 4u);
+}
+
+TEST_F(AgentTest, WithoutAServerTheFallbackDecidesAndSaysWhy) {
+    AgentOptions options;
+    options.fallbackChoice = [](std::span<const float>, std::span<const bool>) { return 3; };
+    RL4SysAgent agent = makeAgent("127.0.0.1:9", {{"server", {{"timeout_seconds", 0.01}}}}, options);
+    RL4SysTrajectory trajectory;
+    RL4SysAction action = step(agent, trajectory);
+    EXPECT_EQ(action.act(), 3);
+    EXPECT_EQ(action.fallbackReason(), "no model has arrived yet");
+    EXPECT_EQ(action.version(), std::nullopt);
+    EXPECT_EQ(action.reward(), 1.0);
+    agent.markEndOfTrajectory(trajectory, action);
+    EXPECT_EQ(agent.statistics().fallbackDecisions, 1u);
+    ASSERT_FALSE(logged().empty());
+    EXPECT_NE(logged().front().find("going on without"), std::string::npos);
+}
+
+TEST_F(AgentTest, AFallbackThatIsNotLegalOrFailsIsReplacedByOneThatIs) {
+    AgentOptions options;
+    options.fallbackChoice = [](std::span<const float> row, std::span<const bool>) -> std::int64_t {
+        if (row[0] > 0) throw std::runtime_error("it broke");
+        return 99;
+    };
+    RL4SysAgent agent = makeAgent("127.0.0.1:9",
+                                  {{"server", {{"timeout_seconds", 0.01}}}, {"mask", true}, {"fallback_action", 2}},
+                                  options);
+    RL4SysTrajectory trajectory;
+    const bool mask[] = {false, true, false, true};
+    RL4SysAction action = agent.requestForAction(trajectory, observation, mask);
+    EXPECT_EQ(action.act(), 1);
+    EXPECT_NE(action.fallbackReason().find("it broke"), std::string_view::npos);
+    const std::array<float, 8> zeros{};
+    action = agent.requestForAction(trajectory, zeros);
+    EXPECT_EQ(action.act(), 2);
+    EXPECT_NE(action.fallbackReason().find("99 is not legal"), std::string_view::npos);
+}
+
+TEST_F(AgentTest, AModelThatArrivesLaterIsTakenUp) {
+    ScriptedServer server;
+    server.stop();
+    RL4SysAgent agent = makeAgent(server.address(), {{"server", {{"timeout_seconds", 0.01}}}});
+    RL4SysTrajectory trajectory;
+    EXPECT_FALSE(step(agent, trajectory).fallbackReason().empty());
+    server.start();
+    ASSERT_TRUE(agent.waitForModel(patience));
+    EXPECT_EQ(step(agent, trajectory).version(), 1u);
+}
+
+TEST_F(AgentTest, ANewerVersionCutsTheTrajectorySoThatEachIsOfOne) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 10; ++i) step(agent, trajectory);
+    server.publish(2);
+    ASSERT_TRUE(agent.waitForModel(patience, 2));
+    EXPECT_EQ(step(agent, trajectory).version(), 2u);
+    for (int i = 0; i < 4; ++i) step(agent, trajectory);
+    RL4SysAction action = step(agent, trajectory);
+    agent.markEndOfTrajectory(trajectory, action, {.truncated = true, .finalObservation = observation});
+    ASSERT_TRUE(agent.flush(patience));
+    const auto received = server.received();
+    ASSERT_EQ(received.size(), 2u);
+    EXPECT_EQ(received[0].version(), 1u);
+    EXPECT_FALSE(received[0].terminated() || received[0].truncated());
+    EXPECT_EQ(received[1].version(), 2u);
+    EXPECT_EQ(received[1].offset(), 10u);
+    EXPECT_EQ(received[1].episode(), received[0].episode());
+    EXPECT_TRUE(received[1].truncated());
+    EXPECT_EQ(valuesOf<float>(received[1], "reward").size(), 6u);
+}
+
+TEST_F(AgentTest, ATrajectoryIsCutWhenTheLearnerWantsItsSteps) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 250; ++i) step(agent, trajectory);
+    ASSERT_TRUE(server.awaitSteps(200));
+    for (const v1::Trajectory& sent : server.received()) EXPECT_EQ(valuesOf<float>(sent, "reward").size(), 100u);
+}
+
+TEST_F(AgentTest, AnEpisodeIsNotCutWhileRewardsAreMissing) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    std::vector<RL4SysAction> actions;
+    for (int i = 0; i < 150; ++i) {
+        actions.push_back(agent.requestForAction(trajectory, observation));
+        agent.addToTrajectory(trajectory, actions.back());
+    }
+    for (int i = 0; i < 150; ++i) actions[static_cast<std::size_t>(i)].updateReward(i);
+    step(agent, trajectory);
+    ASSERT_TRUE(server.awaitSteps(150));
+    EXPECT_EQ(valuesOf<float>(server.received().at(0), "reward").back(), 149.0f);
+    actions.front().updateReward(5.0);
+    EXPECT_EQ(agent.statistics().lateRewards, 1u);
+}
+
+TEST_F(AgentTest, ForbiddenChoicesAreNeverMade) {
+    ScriptedServer server("categorical_masked.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", 7}, {"mask", true}});
+    RL4SysTrajectory trajectory;
+    for (std::size_t legal = 0; legal < 7; ++legal) {
+        std::array<bool, 7> mask{};
+        mask[legal] = true;
+        for (int i = 0; i < 20; ++i) {
+            RL4SysAction action = agent.requestForAction(trajectory, observation, mask);
+            EXPECT_EQ(action.act(), static_cast<std::int64_t>(legal));
+            agent.addToTrajectory(trajectory, action);
+        }
+    }
+    EXPECT_THROW(agent.requestForAction(trajectory, observation, std::array<bool, 7>{}), std::invalid_argument);
+}
+
+TEST_F(AgentTest, ObservationsThatAreNotNumbersEndInAFallbackAndBreakTheTrajectory) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 3; ++i) step(agent, trajectory);
+    std::array<float, 8> broken = observation;
+    broken[3] = std::numeric_limits<float>::quiet_NaN();
+    const RL4SysAction action = agent.requestForAction(trajectory, broken);
+    EXPECT_EQ(action.fallbackReason(), "the observation has a NaN or an infinity");
+    EXPECT_FALSE(trajectory.running());
+    ASSERT_TRUE(agent.flush(patience));
+    // What the third action led to is unknown, so it is left out.
+    EXPECT_EQ(valuesOf<float>(server.received().at(0), "reward").size(), 2u);
+}
+
+TEST_F(AgentTest, MistakesOfTheProgramAreToldAndLoseNothing) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    step(agent, trajectory);
+    EXPECT_THROW(agent.requestForAction(trajectory, std::span(observation).first(7)), std::invalid_argument);
+    const bool mask[] = {true, true, true, true};
+    EXPECT_THROW(agent.requestForAction(trajectory, observation, mask), std::invalid_argument);
+    RL4SysAction old = agent.requestForAction(trajectory, observation);
+    RL4SysAction latest = agent.requestForAction(trajectory, observation);
+    EXPECT_THROW(agent.addToTrajectory(trajectory, old), std::invalid_argument);
+    agent.addToTrajectory(trajectory, latest);
+    agent.addToTrajectory(trajectory, latest);
+    EXPECT_THROW(latest.updateReward(std::nan("")), std::domain_error);
+    EXPECT_EQ(trajectory.steps(), 2u);
+}
+
+TEST_F(AgentTest, ActionsThatAreNumbersLieWithinTheirBounds) {
+    ScriptedServer server("gaussian.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {{"size", 3}, {"low", -0.01}, {"high", 0.01}}}});
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 50; ++i) {
+        RL4SysAction action = agent.requestForAction(trajectory, observation);
+        agent.addToTrajectory(trajectory, action);
+        EXPECT_EQ(action.act(), -1);
+        ASSERT_EQ(action.values().size(), 3u);
+        for (const float value : action.values()) EXPECT_LE(std::fabs(value), 0.01f);
+    }
+}
+
+TEST_F(AgentTest, WhatTheServerDidNotAcknowledgeIsSentAgainWhenItIsBack) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    episode(agent, trajectory, 10);
+    ASSERT_TRUE(agent.flush(patience));
+    server.stop();
+    for (int i = 0; i < 20; ++i) episode(agent, trajectory, 10);
+    EXPECT_EQ(agent.statistics().fallbackDecisions, 0u);
+    server.start();
+    ASSERT_TRUE(agent.flush(patience));
+    EXPECT_EQ(agent.statistics().stepsAcknowledged, 210u);
+    std::set<std::uint64_t> sequences;
+    for (const v1::Trajectory& sent : server.received()) sequences.insert(sent.sequence());
+    EXPECT_EQ(sequences.size(), 21u);
+    EXPECT_EQ(*sequences.rbegin(), 21u);
+}
+
+TEST_F(AgentTest, WhatIsLeftWhenTheProgramEndsIsSentByItsNextLife) {
+    ScriptedServer server;
+    {
+        RL4SysAgent agent = makeAgent(server.address());
+        server.stop();
+        RL4SysTrajectory trajectory;
+        for (int i = 0; i < 3; ++i) episode(agent, trajectory, 10);
+    }
+    server.start();
+    RL4SysAgent agent = makeAgent(server.address());
+    EXPECT_TRUE(server.awaitSteps(30));
+}
+
+TEST_F(AgentTest, ARefusalOfTheServerIsAnErrorWithItsWords) {
+    ScriptedServer server;
+    server.greetBy([](ScriptedServer::Connection& connection, const v1::Hello&) {
+        v1::ServerMessage message;
+        message.mutable_problem()->set_kind(v1::Problem::REFUSED);
+        message.mutable_problem()->set_message("algorithm.lr is -1");
+        connection.Write(message);
+    });
+    try {
+        makeAgent(server.address());
+        FAIL() << "it was not refused";
+    } catch (const ConfigError& problem) {
+        EXPECT_STREQ(problem.what(), "the server refused this client: algorithm.lr is -1");
+    }
+}
+
+TEST_F(AgentTest, ADamagedModelIsNotUsedAndAskedForAnew) {
+    ScriptedServer server;
+    std::atomic<int> greetings = 0;
+    server.greetBy([&](ScriptedServer::Connection& connection, const v1::Hello&) {
+        server.welcome(connection);
+        if (greetings++ > 0) return server.sendModel(connection, 1);
+        v1::ServerMessage message;
+        message.mutable_snapshot()->set_version(1);
+        message.mutable_snapshot()->set_full("not a model");
+        connection.Write(message);
+    });
+    RL4SysAgent agent = makeAgent(server.address());
+    EXPECT_TRUE(agent.waitForModel(patience));
+    EXPECT_GE(greetings, 2);
+}
+
+TEST_F(AgentTest, SeveralThreadsShareAnAgentEachWithItsOwnTrajectory) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            RL4SysTrajectory trajectory;
+            for (int i = 0; i < 100; ++i) episode(agent, trajectory, 20);
+        });
+    }
+    for (std::uint64_t version = 2; version < 40; ++version) server.publish(version);
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(agent.flush(patience));
+    const Statistics statistics = agent.statistics();
+    EXPECT_EQ(statistics.stepsAcknowledged, 8000u);
+    EXPECT_EQ(statistics.decisions, 8000u);
+    std::set<std::uint64_t> sequences;
+    for (const v1::Trajectory& sent : server.received()) sequences.insert(sent.sequence());
+    EXPECT_EQ(sequences.size(), server.received().size());
+    EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 8000u);
+}
+
+TEST_F(AgentTest, ATrajectoryMayOutliveItsAgentAndOneThatIsDroppedIsSent) {
+    ScriptedServer server;
+    RL4SysTrajectory outliving;
+    {
+        RL4SysAgent agent = makeAgent(server.address());
+        {
+            RL4SysTrajectory dropped;
+            for (int i = 0; i < 5; ++i) step(agent, dropped);
+        }
+        ASSERT_TRUE(server.awaitSteps(4));
+        step(agent, outliving);
+    }
+    EXPECT_TRUE(outliving.running());
+}
+
+TEST_F(AgentTest, DecisionsCanStillBeAskedForAfterClosing) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 5; ++i) step(agent, trajectory);
+    agent.close();
+    EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 4u);
+    EXPECT_EQ(step(agent, trajectory).version(), 1u);
+    EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 4u);
+}
+
+TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {
+    ScriptedServer server;
+    std::atomic<std::int64_t> choice = 2;
+    server.actBy([&](const v1::ActRequest& request, v1::ActReply& reply) {
+        EXPECT_EQ(request.observation(0).name(), "obs.grid");
+        EXPECT_EQ(request.observation(1).values().size(), 6 * sizeof(float));
+        const std::int64_t act = choice;
+        reply.mutable_action()->set_dtype(v1::DTYPE_INT64);
+        reply.mutable_action()->set_values(std::string(reinterpret_cast<const char*>(&act), sizeof act));
+        reply.set_log_prob(-0.5f);
+        reply.set_version(9);
+        reply.set_lineage("first");
+        reply.set_draws_counter(request.draws_counter() + 1);
+        return grpc::Status::OK;
+    });
+    RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}});
+    RL4SysTrajectory trajectory;
+    RL4SysAction action = step(agent, trajectory);
+    EXPECT_EQ(action.act(), 2);
+    EXPECT_EQ(action.version(), 9u);
+    choice = 4;
+    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(), "the server's choice is not legal");
+    ASSERT_TRUE(agent.flush(patience));
+    EXPECT_EQ(valuesOf<float>(server.received().at(0), "log_prob"), std::vector<float>{-0.5f});
+    EXPECT_EQ(server.received().at(0).version(), 9u);
+}
+
+}  // namespace
+}  // namespace rl4sys::client

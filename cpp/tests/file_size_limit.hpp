@@ -1,0 +1,30 @@
+#pragma once
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstddef>
+
+namespace rl4sys::client {
+
+/// While this lives no file of this process can be written beyond so many bytes: a full disk, also for root.
+class FileSizeLimit {
+public:
+    explicit FileSizeLimit(std::size_t bytes) : formerAction_(std::signal(SIGXFSZ, SIG_IGN)) {
+        ::getrlimit(RLIMIT_FSIZE, &former_);
+        const rlimit limit{bytes, former_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    FileSizeLimit(const FileSizeLimit&) = delete;
+    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+    ~FileSizeLimit() {
+        ::setrlimit(RLIMIT_FSIZE, &former_);
+        std::signal(SIGXFSZ, formerAction_);
+    }
+
+private:
+    rlimit former_{};
+    void (*formerAction_)(int);
+};
+
+}  // namespace rl4sys::client

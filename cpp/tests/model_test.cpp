@@ -1,0 +1,124 @@
+#include "model.hpp"
+
+#include <gtest/gtest.h>
+
+#include "delta.hpp"
+#include "golden.hpp"
+#include "refusal.hpp"
+#include "snapshot.hpp"
+
+namespace rl4sys::client {
+namespace {
+
+v1::Snapshot fullMessage(const std::string& content, std::uint64_t version = 1) {
+    v1::Snapshot message;
+    message.set_version(version);
+    message.set_full(content);
+    message.set_digest(digest(content));
+    return message;
+}
+
+/// What Python's server sends after the golden snapshot.
+v1::Snapshot movedMessage() {
+    v1::ServerMessage message;
+    message.ParseFromString(goldenFile("delta.message"));
+    return message.snapshot();
+}
+
+class ModelTest : public testing::Test {
+protected:
+    std::shared_ptr<const Model> read(const v1::Snapshot& message, const Model* held = nullptr) const {
+        return readModel(message, "first", held, spec);
+    }
+
+    void expectRefused(const v1::Snapshot& message, const Model* held, const std::string& words) const {
+        expectRefusal([&] { read(message, held); }, words);
+    }
+
+    const std::string content = goldenFile("squashed_mode.safetensors");
+    const Spec spec = Snapshot::fromBytes(content).spec;
+};
+
+TEST_F(ModelTest, IsReadFromAWholeSnapshot) {
+    v1::Snapshot message = fullMessage(content, 7);
+    message.set_wants(100);
+    message.set_taken(3);
+    const auto model = read(message);
+    EXPECT_EQ(model->lineage, "first");
+    EXPECT_EQ(model->version, 7U);
+    EXPECT_EQ(model->wants, 100U);
+    EXPECT_EQ(model->taken, 3U);
+    EXPECT_EQ(model->content, content);
+    EXPECT_EQ(model->digest, digest(content));
+    EXPECT_EQ(model->program->actionSize(), 3U);
+}
+
+TEST_F(ModelTest, IsReadFromADifference) {
+    v1::ServerMessage first;
+    ASSERT_TRUE(first.ParseFromString(goldenFile("full.message")));
+    const auto held = read(first.snapshot());
+    EXPECT_EQ(held->content, content);
+    const auto model = read(movedMessage(), held.get());
+    EXPECT_EQ(model->version, 2U);
+    EXPECT_EQ(model->content, goldenFile("moved.safetensors"));
+}
+
+TEST_F(ModelTest, OfALearnerThatWantsNothingIsEndless) { EXPECT_EQ(read(fullMessage(content))->wants, endless); }
+
+TEST_F(ModelTest, IsRefusedAsADifferenceFromOneThatIsNotHeld) {
+    expectRefused(movedMessage(), nullptr, "version 2 came as a difference from 1, not held");
+    const auto older = read(fullMessage(content, 0));
+    expectRefused(movedMessage(), older.get(), "not held");
+    const auto elsewhere = readModel(fullMessage(content), "second", nullptr, spec);
+    expectRefused(movedMessage(), elsewhere.get(), "not held");
+}
+
+TEST_F(ModelTest, IsRefusedWhereverAByteIsNotAsItWasSent) {
+    for (std::size_t place = 0; place < content.size(); place += 31) {
+        v1::Snapshot message = fullMessage(content);
+        (*message.mutable_full())[place] ^= 0x10;
+        expectRefused(message, nullptr, "version 1 of the model did not arrive as it was sent: its digest differs");
+    }
+    v1::Snapshot message = fullMessage(content);
+    message.clear_digest();
+    expectRefused(message, nullptr, "its digest differs");
+}
+
+TEST_F(ModelTest, IsRefusedWhereverADifferenceIsDamaged) {
+    const auto held = read(fullMessage(content));
+    const std::size_t size = movedMessage().delta().compressed().size();
+    for (std::size_t place = 0; place < size; place += 17) {
+        v1::Snapshot message = movedMessage();
+        (*message.mutable_delta()->mutable_compressed())[place] ^= 0x10;
+        refusalOf([&] { read(message, held.get()); });
+    }
+}
+
+TEST_F(ModelTest, IsRefusedWithoutContent) {
+    v1::Snapshot nothing;
+    expectRefused(nothing, nullptr, "its digest differs");
+    expectRefused(fullMessage(""), nullptr, "not a safetensors file");
+    expectRefused(fullMessage(std::string(1000, '\xff')), nullptr, "not a safetensors file");
+}
+
+TEST_F(ModelTest, IsRefusedWithAVersionThatNoLearnerReaches) {
+    EXPECT_EQ(read(fullMessage(content, (std::uint64_t{1} << 63) - 1))->version, (std::uint64_t{1} << 63) - 1);
+    expectRefused(fullMessage(content, std::uint64_t{1} << 63), nullptr,
+                  "the model is of version 9223372036854775808; no learner counts that far");
+}
+
+TEST_F(ModelTest, IsRefusedForASpecOfOtherSizes) {
+    expectRefused(fullMessage(goldenFile("argmax.safetensors")), nullptr,
+                  "the server's model is for {'grid': (2, 1), 'state': (6)}, 4; this client has "
+                  "{'grid': (2, 1), 'state': (6)}, (3)");
+    expectRefused(fullMessage(goldenFile("categorical_masked.safetensors")), nullptr, "'mask': (7)");
+}
+
+TEST_F(ModelTest, IsTakenForASpecOfOtherBounds) {
+    Spec bounded = spec;
+    bounded.observation.front().second.low = {-1.0f};
+    EXPECT_NE(readModel(fullMessage(content), "first", nullptr, bounded), nullptr);
+}
+
+}  // namespace
+}  // namespace rl4sys::client

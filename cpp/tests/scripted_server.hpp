@@ -1,0 +1,175 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta.hpp"
+#include "golden.hpp"
+#include "rl4sys/v1/training.grpc.pb.h"
+
+namespace rl4sys::client {
+
+/// A training server over a real socket that says what a test wants it to say.
+///
+/// By default it welcomes, sends a golden model as version 1, and acknowledges whatever comes.
+class ScriptedServer final : private v1::Training::Service {
+public:
+    using Connection = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
+
+    /// What is said to a client that has introduced itself.
+    using Greeting = std::function<void(Connection&, const v1::Hello&)>;
+
+    explicit ScriptedServer(std::string model = "categorical.safetensors") : model_(std::move(model)) {
+        greeting_ = [this](Connection& connection, const v1::Hello&) {
+            welcome(connection);
+            sendModel(connection, 1);
+        };
+        start();
+    }
+
+    ~ScriptedServer() override { stop(); }
+
+    void greetBy(Greeting greeting) {
+        const std::lock_guard lock(mutex_);
+        greeting_ = std::move(greeting);
+    }
+
+    /// What is answered to requests to act.
+    void actBy(std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act) {
+        const std::lock_guard lock(mutex_);
+        act_ = std::move(act);
+    }
+
+    std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+    /// At once, as if it had died.
+    void stop() {
+        {
+            const std::lock_guard lock(mutex_);
+            if (present_ != nullptr) present_->TryCancel();
+        }
+        if (server_) server_->Shutdown(std::chrono::system_clock::now());
+        server_.reset();
+    }
+
+    void start() {
+        grpc::ServerBuilder builder;
+        builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(), &port_);
+        builder.RegisterService(this);
+        server_ = builder.BuildAndStart();
+    }
+
+    static void welcome(Connection& connection, std::uint64_t acknowledged = 0) {
+        v1::ServerMessage message;
+        message.mutable_welcome()->set_lineage("first");
+        message.mutable_welcome()->set_acknowledged(acknowledged);
+        message.mutable_welcome()->set_max_message_bytes(32 << 20);
+        message.mutable_welcome()->set_max_trajectory_steps(10'000);
+        connection.Write(message);
+    }
+
+    void sendModel(Connection& connection, std::uint64_t version, std::uint64_t wants = 100) const {
+        const std::string content = goldenFile(model_);
+        v1::ServerMessage message;
+        message.mutable_snapshot()->set_version(version);
+        message.mutable_snapshot()->set_digest(digest(content));
+        message.mutable_snapshot()->set_full(content);
+        message.mutable_snapshot()->set_wants(wants);
+        connection.Write(message);
+    }
+
+    /// Send a further model to whoever is connected.
+    void publish(std::uint64_t version) {
+        const std::lock_guard lock(mutex_);
+        if (connection_ != nullptr) sendModel(*connection_, version);
+    }
+
+    /// Wait until `condition` holds of all that was received; whether it did within half a minute.
+    bool await(const std::function<bool(const std::vector<v1::Trajectory>&)>& condition) {
+        std::unique_lock lock(mutex_);
+        return news_.wait_for(lock, std::chrono::seconds(30), [&] { return condition(received_); });
+    }
+
+    bool awaitSteps(std::size_t steps) {
+        return await([steps](const auto& all) { return stepsOf(all) >= steps; });
+    }
+
+    std::vector<v1::Trajectory> received() {
+        const std::lock_guard lock(mutex_);
+        return received_;
+    }
+
+    static std::size_t stepsOf(const std::vector<v1::Trajectory>& trajectories) {
+        std::size_t steps = 0;
+        for (const v1::Trajectory& trajectory : trajectories) steps += column(trajectory, "reward").shape(0);
+        return steps;
+    }
+
+    static const v1::Column& column(const v1::Trajectory& trajectory, const std::string& name) {
+        for (const v1::Column& column : trajectory.columns()) {
+            if (column.name() == name) return column;
+        }
+        throw std::runtime_error("no column " + name);
+    }
+
+private:
+    grpc::Status Connect(grpc::ServerContext* context, Connection* connection) override {
+        Greeting greeting;
+        {
+            const std::lock_guard lock(mutex_);
+            present_ = context;
+            greeting = greeting_;
+        }
+        v1::ClientMessage message;
+        if (connection->Read(&message)) greeting(*connection, message.hello());
+        {
+            const std::lock_guard lock(mutex_);
+            connection_ = connection;
+        }
+        while (connection->Read(&message)) take(*connection, message);
+        const std::lock_guard lock(mutex_);
+        connection_ = nullptr;
+        present_ = nullptr;
+        return ending_;
+    }
+
+    grpc::Status Act(grpc::ServerContext*, const v1::ActRequest* request, v1::ActReply* reply) override {
+        const std::lock_guard lock(mutex_);
+        return act_(*request, *reply);
+    }
+
+    void take(Connection& connection, const v1::ClientMessage& message) {
+        const std::lock_guard lock(mutex_);
+        for (const std::string& bytes : message.trajectories().trajectory()) {
+            v1::Trajectory trajectory;
+            trajectory.ParseFromString(bytes);
+            v1::ServerMessage answer;
+            answer.mutable_ack()->set_sequence(trajectory.sequence());
+            received_.push_back(std::move(trajectory));
+            connection.Write(answer);
+        }
+        news_.notify_all();
+    }
+
+    std::string model_;
+    std::mutex mutex_;
+    std::condition_variable news_;
+    Greeting greeting_;
+    std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act_;
+    grpc::Status ending_;
+    grpc::ServerContext* present_ = nullptr;
+    Connection* connection_ = nullptr;
+    std::vector<v1::Trajectory> received_;
+    int port_ = 0;
+    std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace rl4sys::client

@@ -1,0 +1,246 @@
+#include "settings.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rl4sys/errors.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using rl4sys::ConfigError;
+using rl4sys::client::Box;
+using rl4sys::client::loadSettings;
+using rl4sys::client::Settings;
+
+/// What both clients agree on is tested with the Python one, in tests/cpp; here is what C++ makes of it.
+class SettingsTest : public testing::Test {
+protected:
+    SettingsTest() {
+        std::string name = (fs::temp_directory_path() / "rl4sys-settings-XXXXXX").string();
+        folder_ = mkdtemp(name.data());
+    }
+    ~SettingsTest() override { fs::remove_all(folder_); }
+
+    fs::path write(const std::string& name, const std::string& content) const {
+        std::ofstream(folder_ / name, std::ios::binary) << content;
+        return folder_ / name;
+    }
+
+    Settings load(const std::string& content, const std::string& overrides = "") const {
+        return loadSettings(write("client.json", content), overrides);
+    }
+
+    /// With sizes, and these settings beside them.
+    Settings loadWith(const std::string& settings) const {
+        return load(R"({"observation": 8, "action": 4, )" + settings + "}");
+    }
+
+    std::string problemOf(const fs::path& path, const std::string& overrides = "") const {
+        try {
+            loadSettings(path, overrides);
+        } catch (const ConfigError& problem) {
+            return problem.what();
+        }
+        return "";
+    }
+
+    std::string problemWith(const std::string& content, const std::string& overrides = "") const {
+        return problemOf(write("client.json", content), overrides);
+    }
+
+    fs::path folder_;
+};
+
+testing::AssertionResult says(const std::string& problem, const std::string& words) {
+    if (problem.find(words) != std::string::npos) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "\"" << problem << "\" does not say \"" << words << "\"";
+}
+
+const fs::path promised = fs::path(RL4SYS_TEST_DATA) / "../../../tests/data";
+
+TEST_F(SettingsTest, LoadsTheFirstPromisedFile) {
+    const Settings settings = loadSettings(promised / "promised_001.json", "");
+    EXPECT_EQ(settings.clientId, "luna-landing");
+    EXPECT_EQ(settings.policyId, "luna-landing");
+    EXPECT_EQ(settings.seed, 0U);
+    EXPECT_EQ(settings.spec.observation.front(), std::pair(std::string("state"), Box{{8}}));
+    EXPECT_EQ(settings.spec.choices, 4U);
+    EXPECT_EQ(settings.sendFrequency, 10U);
+    EXPECT_EQ(settings.server.address, "localhost:50051");
+    EXPECT_EQ(json::parse(settings.learnerSettings), json::parse(R"({
+        "seed": 0, "buffer": {"episodes": 256, "size": 256000},
+        "algorithm": {"name": "ppo", "minibatch_size": 512, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95,
+                      "lr": 3e-4, "critic_lr": 1e-3, "gradient_steps": 80, "target_kl": null}})"));
+}
+
+TEST_F(SettingsTest, LoadsTheSecondPromisedFileWithSizesFromTheProgram) {
+    const Settings settings = loadSettings(promised / "promised_003.json", R"({"observation": [2, 3], "action": 5})");
+    EXPECT_EQ(settings.clientId, "promised_003");
+    EXPECT_EQ(settings.spec.inputSize(), 6U);
+    EXPECT_EQ(settings.spec.choices, 5U);
+    EXPECT_EQ(settings.server.timeoutSeconds, 10.0);
+    const json learner = json::parse(settings.learnerSettings);
+    EXPECT_EQ(learner["network"]["all"]["hidden_dims"], json({64, 64}));
+    EXPECT_EQ(learner["algorithm"]["minibatch_size"], 64);
+}
+
+TEST_F(SettingsTest, SaysHowToGiveSizesThatAreMissing) {
+    const std::string problem = problemOf(promised / "promised_003.json");
+    EXPECT_TRUE(says(problem, "the size of observation and of action are missing"));
+    EXPECT_TRUE(says(problem, R"(AgentOptions::settings, such as {"observation": 8, "action": 4})"));
+    EXPECT_TRUE(says(problemWith(R"({"observation": 8})"), "the size of action is missing"));
+}
+
+TEST_F(SettingsTest, HasTheDefaultsOfThePythonClient) {
+    const Settings settings = load(R"({"observation": 8, "action": 4})");
+    EXPECT_EQ(settings.clientId, "client");
+    EXPECT_EQ(settings.policyId, "client");
+    EXPECT_EQ(settings.seed, std::nullopt);
+    EXPECT_EQ(settings.learnerSettings, "{}");
+    EXPECT_FALSE(settings.remote);
+    EXPECT_FALSE(settings.server.tls.has_value());
+    EXPECT_EQ(settings.maxTrajLength, 1000U);
+    EXPECT_EQ(settings.flushSeconds, 5.0);
+    EXPECT_TRUE(settings.outbox.spool.empty());
+    EXPECT_EQ(settings.outbox.memoryBytes, 64U << 20);
+    EXPECT_EQ(settings.fallbackChoice, std::nullopt);
+    EXPECT_TRUE(settings.fallbackValues.empty());
+}
+
+TEST_F(SettingsTest, LooksForFilesBesideTheConfig) {
+    write("secret", "  the token \r\nsomething else\n");
+    const Settings settings = loadWith(R"("outbox": {"spool": "kept"}, "server": {
+        "token": "another", "token_file": "secret", "tls": {"ca": "/etc/ca.pem"}})");
+    EXPECT_EQ(settings.outbox.spool, folder_ / "kept");
+    EXPECT_EQ(settings.server.token, "the token");
+    EXPECT_EQ(settings.server.tls->ca, "/etc/ca.pem");
+    EXPECT_EQ(settings.server.tls->cert, "");
+}
+
+TEST_F(SettingsTest, LooksForFilesInTheHomeOfWhoRunsIt) {
+    const char* home = std::getenv("HOME");
+    if (home == nullptr) GTEST_SKIP() << "there is no home here";
+    EXPECT_EQ(loadWith(R"("outbox": {"spool": "~/kept"})").outbox.spool, fs::path(home) / "kept");
+    EXPECT_EQ(loadWith(R"("outbox": {"spool": "~"})").outbox.spool, fs::path(home));
+    EXPECT_EQ(loadWith(R"("outbox": {"spool": "a~"})").outbox.spool, folder_ / "a~");
+}
+
+TEST_F(SettingsTest, ChecksTheFallbackAgainstTheSpec) {
+    EXPECT_EQ(loadWith(R"("fallback_action": 3)").fallbackChoice, 3);
+    const Settings numbers =
+        load(R"({"observation": 8, "action": {"size": 2, "low": -1, "high": 1}, "fallback_action": [0.5, -1]})");
+    EXPECT_EQ(numbers.fallbackValues, (std::vector<float>{0.5f, -1.0f}));
+    EXPECT_TRUE(says(problemWith(R"({"observation": 8, "action": 4, "fallback_action": 4})"),
+                     "fallback_action is 4; it should be a choice from 0 to 3"));
+}
+
+TEST_F(SettingsTest, CutsWaitsThatNoClockCanCount) {
+    const Settings settings = loadWith(R"("patience_seconds": 1e300, "flush_seconds": "inf")");
+    EXPECT_EQ(settings.patienceSeconds, 1e9);
+    EXPECT_EQ(settings.flushSeconds, 1e9);
+}
+
+TEST_F(SettingsTest, PutsWhatTheProgramSaysInPlaceOfWhatTheFileSays) {
+    const std::string file = R"({"observation": 8, "action": 4, "server": {"address": "here:1", "token": "t"}})";
+    const Settings settings = load(file, R"({"server": {"address": "there:2"}, "outbox.spool_bytes": 7})");
+    EXPECT_EQ(settings.server.address, "there:2");
+    EXPECT_EQ(settings.server.token, "t");
+    EXPECT_EQ(settings.outbox.spoolBytes, 7U);
+    EXPECT_TRUE(says(problemWith(file, R"({"server.adress": 5})"), "server.adress is not a setting; did you mean a"));
+    EXPECT_TRUE(says(problemWith(file, "{"), "AgentOptions::settings is not valid JSON: parse error at line 1"));
+    EXPECT_TRUE(says(problemWith(file, "5"), "AgentOptions::settings holds 5, not a block of settings"));
+    EXPECT_TRUE(says(problemWith(file, R"({"a": 1, "a": 2})"), "AgentOptions::settings: a is given twice"));
+}
+
+TEST_F(SettingsTest, NamesAllMistakesAtOnce) {
+    const std::string problem = problemWith(R"({"observation": 8, "action": 4, "sede": 1, "max_traj_length": 0,
+                                                "server": {"tls": {"certs": "x"}, "timeout_seconds": true}})");
+    EXPECT_EQ(problem,
+              "server.tls.certs is not a setting; did you mean cert?\n"
+              "server.timeout_seconds is true; it should be a number, not true or false\n"
+              "max_traj_length is 0; it should be greater than 0\n"
+              "sede is not a setting; did you mean seed?\n"
+              "Known in server.tls: ca, cert, key.\n"
+              "Known in the config: action, algorithm, buffer, client_id, fallback_action, flush_seconds, inference, "
+              "mask, max_staleness, max_traj_length, network, normalize_obs, normalize_reward, observation, outbox, "
+              "patience_seconds, pin_version, policy_id, seed, send_frequency, server, training, version.");
+}
+
+TEST_F(SettingsTest, SaysWhatIsWrongWithAFile) {
+    EXPECT_TRUE(says(problemOf(folder_ / "nowhere.json"), "no config file"));
+    EXPECT_TRUE(says(problemOf(folder_), "no config file"));
+    EXPECT_TRUE(says(problemWith(""), "client.json is empty"));
+    EXPECT_TRUE(says(problemWith("[1]"), "client.json holds [1], not a block of settings"));
+    EXPECT_TRUE(says(problemWith("{\n  \"seed\": oops}"), "is not valid JSON: parse error at line 2, column 11"));
+    EXPECT_TRUE(says(problemWith("observation: 8"), "is not valid JSON: parse error at line 1, column 1"));
+    EXPECT_TRUE(says(problemWith(R"({"a": {"b": 1, "b": 2}})"), "client.json: a.b is given twice"));
+    EXPECT_TRUE(says(problemWith(std::string(100000, '[')), "client.json is nested too deeply to be a config"));
+    EXPECT_TRUE(says(problemWith("{}", "{\"" + std::string(100000, '.') + "\": 1}"), "is nested too deeply"));
+    EXPECT_TRUE(says(problemWith(R"({"seed": 1e999})"), "seed is 1e999; it is too large a number"));
+    EXPECT_TRUE(says(problemWith(R"({"seed": 99999999999999999999})"), "seed is 99999999999999999999; it is too larg"));
+    EXPECT_TRUE(says(problemWith("{\"client_id\": \"\xff\"}"), "is not valid JSON"));
+}
+
+TEST_F(SettingsTest, SaysThatAFileMayNotBeRead) {
+    const fs::path path = write("client.json", "{}");
+    fs::permissions(path, fs::perms::none);
+    if (access(path.c_str(), R_OK) == 0) GTEST_SKIP() << "who runs this may read everything";
+    EXPECT_TRUE(says(problemOf(path), "cannot read " + path.string() + ": Permission denied"));
+}
+
+TEST_F(SettingsTest, SaysHowYamlBecomesJson) {
+    const std::string problem = problemOf(write("client.YML", "observation: 8"));
+    EXPECT_TRUE(says(problem, "the C++ client reads JSON; convert it: python -c"));
+    EXPECT_TRUE(says(problem, "> client.json"));
+}
+
+TEST_F(SettingsTest, StartsFromTheFilesThatItExtends) {
+    write("sizes.json", R"({"observation": 8, "action": 4, "algorithm": {"name": "ppo"}})");
+    write("fleet.json", R"({"extends": ["sizes.json"], "action": 5, "algorithm": {"lr": 1}})");
+    const Settings settings = load(R"({"extends": ["fleet.json"], "algorithm": {"lr": 2}})");
+    EXPECT_EQ(settings.spec.choices, 5U);
+    EXPECT_EQ(json::parse(settings.learnerSettings), json::parse(R"({"algorithm": {"name": "ppo", "lr": 2}})"));
+    EXPECT_TRUE(says(problemWith(R"({"extends": ["client.json"]})"), "extends itself"));
+    EXPECT_TRUE(says(problemWith(R"({"extends": ["algorithms/ppo"]})"), "the C++ client knows no shipped ones"));
+    EXPECT_TRUE(says(problemWith(R"({"extends": ["sizes.json"], "algorithm": "ppo"})"), "would replace a whole block"));
+}
+
+TEST_F(SettingsTest, RefusesNamesAndTokensThatCannotBeSent) {
+    EXPECT_TRUE(says(problemWith(R"({"client_id": "a\n"})"), "client_id is \"a\\n\"; it does not have the right form"));
+    EXPECT_TRUE(says(problemWith(R"({"policy_id": "a/b"})"), "policy_id is \"a/b\"; it does not have the right form"));
+    EXPECT_TRUE(says(problemOf(write("\xff.json", "{}")), "client_id is"));
+    EXPECT_TRUE(says(problemWith(R"({"observation": 1, "action": 1, "server": {"token": "schlüssel"}})"),
+                     "server.token, or its file, holds more than the printable characters of ASCII"));
+    EXPECT_EQ(loadWith(R"("client_id": "größe-1.a_b")").clientId, "größe-1.a_b");
+}
+
+TEST_F(SettingsTest, RefusesATokenFileThatCannotBeRead) {
+    const std::string file = R"({"observation": 1, "action": 1, "server": {"token_file": ")";
+    EXPECT_TRUE(says(problemWith(file + "nowhere\"}}"), "it cannot be read: No such file or directory"));
+    EXPECT_TRUE(says(problemWith(file + ".\"}}"), "it cannot be read: Is a directory"));
+    EXPECT_EQ(problemWith(file + "/dev/null\"}}"), "");
+}
+
+TEST_F(SettingsTest, RefusesWhatOldFormsMixUp) {
+    EXPECT_TRUE(says(problemWith(R"({"algorithm_name": "ppo", "server": 5, "train_server_address": "a:1"})"),
+                     "server is 5; it should be a block of settings"));
+    EXPECT_TRUE(says(problemWith(R"({"algorithm_name": "ppo", "max_traj_length": 1000000000000,
+                                     "algorithm_parameters": {"traj_per_epoch": 1000000000000}})"),
+                     "algorithm_parameters.traj_per_epoch is 1000000000000"));
+    EXPECT_TRUE(says(problemWith(R"({"algorithm_name": "ppo", "max_traj_length": null,
+                                     "algorithm_parameters": {"traj_per_epoch": 2}})"),
+                     "max_traj_length is null; it should be a valid integer"));
+    EXPECT_TRUE(says(problemWith(R"({"algorithm_name": "ppo",
+                                     "algorithm_parameters": {"train_pi_iters": null, "train_v_iters": 3}})"),
+                     "one of train_pi_iters and train_v_iters is null; it should be a number"));
+}
+
+}  // namespace

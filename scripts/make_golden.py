@@ -1,0 +1,187 @@
+"""Writes the golden files that every form of a policy program is tested by: python scripts/make_golden.py [directory]
+
+For each case a snapshot, ``<case>.safetensors``, and what the numpy form decided with it,
+``<case>.decisions.safetensors``: rows, masks, actions and log-probabilities, drawn one after the other from one stream,
+whose key is in the metadata. And ``moved.delta``, which turns the snapshot ``squashed_mode`` into ``moved``, with the
+messages of a server that sends the one whole and then the other as a difference.
+
+All chance comes from `Draws`, which are the same everywhere; what goes through ``exp`` and ``log`` may differ in the
+last digit between builds of numpy, and what zlib makes of the difference between releases of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rl4sys import tensors
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.program import Operation, Program
+from rl4sys.policy.snapshot import Snapshot, input_size
+from rl4sys.spec import Array, Box, Discrete, Space, Spec
+from rl4sys.wire.delta import difference, digest
+from rl4sys.wire.messages import Delta, ServerMessage
+from rl4sys.wire.messages import Snapshot as SnapshotMessage
+
+DIRECTORY = Path(__file__).parent.parent / "cpp" / "tests" / "data" / "golden"
+DECISIONS = 300
+INPUTS = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy to be made up, and the key of what it draws."""
+
+    action: Space
+    head: str
+    activation: str
+    hidden: tuple[int, ...]
+    key: int
+    masked: bool = False
+    normalized: bool = False
+    gain: float = 2.0
+    """How large what reaches the head is; smaller where the log-probability multiplies what float32 rounds off."""
+
+    @property
+    def outputs(self) -> int:
+        size = self.action.choices if isinstance(self.action, Discrete) else self.action.size
+        return 2 * size if self.head.startswith("squashed") else size
+
+    @property
+    def spec(self) -> Spec:
+        mask = {"mask": Box((self.outputs,), "bool")} if self.masked else {}
+        return Spec({"state": Box((INPUTS - 2,)), "grid": Box((2, 1))} | mask, self.action)
+
+
+TORQUES = Box((3,), low=(-2.0,), high=(1.5,))
+CASES = {
+    "categorical": Case(Discrete(4), "categorical", "tanh", (64, 64), key=1, normalized=True),
+    "categorical_masked": Case(Discrete(7), "categorical", "relu", (32, 17), key=2**64 - 3, masked=True),
+    "epsilon_greedy": Case(Discrete(4), "epsilon_greedy", "elu", (24, 24), key=3),
+    "epsilon_greedy_masked": Case(Discrete(9), "epsilon_greedy", "silu", (16,), key=4, masked=True, normalized=True),
+    "argmax": Case(Discrete(4), "argmax", "gelu", (32, 32), key=5),
+    "gaussian": Case(TORQUES, "gaussian", "silu", (32, 32), key=6, normalized=True),
+    "squashed_gaussian": Case(TORQUES, "squashed_gaussian", "gelu", (16, 16), key=7, gain=0.5),
+    "mode": Case(TORQUES, "mode", "elu", (16, 16), key=8),
+    "squashed_mode": Case(TORQUES, "squashed_mode", "tanh", (16,), key=9),
+}
+
+
+class Maker:
+    """Makes up a policy's operations and weights."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+        self.body: list[Operation] = []
+        self.weights: dict[str, Array] = {}
+
+    def uniform(self, *shape: int, scale: float = 1.0) -> Array:
+        """Numbers in -scale..scale."""
+        numbers = scale * (2.0 * self._draws.uniforms(int(np.prod(shape))) - 1.0)
+        return numbers.reshape(shape).astype(np.float32)
+
+    def normalize(self, size: int) -> None:
+        self.weights |= {"normalize.mean": self.uniform(size), "normalize.scale": 1.0 + self.uniform(size, scale=0.5)}
+        self.body.append(Operation("normalize", ("normalize.mean", "normalize.scale"), {"limit": 1.25}))
+
+    def linear(self, inputs: int, outputs: int, gain: float) -> None:
+        names = tuple(f"layer{len(self.body)}.{name}" for name in ("weight", "bias"))
+        arrays = self.uniform(outputs, inputs, scale=gain / np.sqrt(inputs)), self.uniform(outputs, scale=gain / 4)
+        self.weights |= dict(zip(names, arrays, strict=True))
+        self.body.append(Operation("linear", names))
+
+    def head(self, case: Case) -> Operation:
+        if case.head == "gaussian":
+            self.weights["log_std"] = self.uniform(case.outputs)
+            return Operation("gaussian", ("log_std",))
+        if isinstance(case.action, Box) and case.head.startswith("squashed"):
+            self.weights |= dict(zip(("low", "high"), case.action.bounds(), strict=True))
+            options = {"log_std_min": -1.0, "log_std_max": 0.25} if case.head == "squashed_gaussian" else {}
+            return Operation(case.head, ("low", "high"), options)
+        return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
+
+
+def make_snapshot(case: Case) -> Snapshot:
+    maker = Maker(Draws(case.key, 10**9))
+    if case.normalized:
+        maker.normalize(INPUTS)
+    sizes = (INPUTS, *case.hidden)
+    for inputs, outputs in zip(sizes, case.hidden, strict=False):
+        maker.linear(inputs, outputs, 2.0)
+        maker.body.append(Operation(case.activation))
+    maker.linear(sizes[-1], case.outputs, case.gain)
+    head = maker.head(case)
+    return Snapshot(1, case.spec, Program(tuple(maker.body), head), maker.weights)
+
+
+def decide(case: Case, snapshot: Snapshot) -> bytes:
+    """What the numpy form decides, one row after the other, as safetensors."""
+    chance = Draws(case.key, 2 * 10**9)
+    rows = (4.0 * chance.uniforms(DECISIONS * INPUTS).reshape(-1, INPUTS) - 2.0).astype(np.float32)
+    masks = _masks(chance, case.outputs) if case.masked else None
+    program = NumpyProgram(snapshot.program, snapshot.weights, input_size(snapshot.spec))
+    draws = Draws(case.key)
+    decisions = [
+        program.decide(row, mask, draws)
+        for row, mask in zip(rows, [None] * DECISIONS if masks is None else masks, strict=True)
+    ]
+    columns = {
+        "row": rows,
+        "action": np.array([action for action, _ in decisions]),
+        "log_prob": np.array([log_prob for _, log_prob in decisions], np.float32),
+    }
+    return tensors.encode(columns | ({} if masks is None else {"mask": masks}), {"key": str(case.key)})
+
+
+def _masks(chance: Draws, actions: int) -> Array:
+    masks: Array = chance.uniforms(DECISIONS * actions).reshape(-1, actions) < 0.4
+    masks[np.arange(DECISIONS), np.arange(DECISIONS) % actions] = True
+    return masks
+
+
+def move(snapshot: Snapshot) -> Snapshot:
+    """The next version, whose weights have moved a little."""
+    chance = Draws(10)
+    weights = {
+        name: (array * (1.0 + 1e-3 * chance.uniforms(array.size).reshape(array.shape))).astype(np.float32)
+        for name, array in sorted(snapshot.weights.items())
+    }
+    return Snapshot(2, snapshot.spec, snapshot.program, weights)
+
+
+def make_messages(base: bytes, moved: bytes) -> dict[str, bytes]:
+    """How the second of two snapshots comes to a client that is sent the first."""
+    compressed = difference(base, moved)
+    assert compressed is not None, "weights that move a little make a small difference"
+    full = SnapshotMessage(version=1, digest=digest(base), full=base)
+    delta = SnapshotMessage(version=2, digest=digest(moved), delta=Delta(base_version=1, compressed=compressed))
+    return {
+        "moved.delta": compressed,
+        "full.message": ServerMessage(snapshot=full).SerializeToString(),
+        "delta.message": ServerMessage(snapshot=delta).SerializeToString(),
+    }
+
+
+def make_files() -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for name, case in CASES.items():
+        snapshot = make_snapshot(case)
+        files |= {f"{name}.safetensors": snapshot.to_bytes(), f"{name}.decisions.safetensors": decide(case, snapshot)}
+    moved = move(make_snapshot(CASES["squashed_mode"])).to_bytes()
+    return files | {"moved.safetensors": moved} | make_messages(files["squashed_mode.safetensors"], moved)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DIRECTORY
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in make_files().items():
+        (directory / name).write_bytes(content)
+        print(f"{name}: {len(content)} bytes")
+
+
+if __name__ == "__main__":
+    main()

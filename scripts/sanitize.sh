@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The tests of the C++ client under each of the sanitizers named, such as: sanitize.sh address,undefined thread
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# gRPC itself is not built with them: what it does inside looks like races to the thread sanitizer.
+export TSAN_OPTIONS="suppressions=$PWD/cpp/tests/tsan_suppressions.txt halt_on_error=1"
+for sanitizers in "$@"; do
+  build=build/cpp-${sanitizers//,/-}
+  cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRL4SYS_SANITIZE="$sanitizers"
+  cmake --build "$build" -j "$(nproc)"
+  ctest --test-dir "$build" --output-on-failure
+done

@@ -1,0 +1,1 @@
+"""The C++ client, against the Python one."""

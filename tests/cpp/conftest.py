@@ -1,0 +1,42 @@
+"""The C++ client, built once for all tests that run its programs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "cpp"
+
+Binary = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The directory of the build; what `make cpp` has built already is not built again."""
+    if shutil.which("cmake") is None or shutil.which("grpc_cpp_plugin") is None:
+        pytest.skip("the libraries of the C++ client are not installed: make cpp installs them")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        # Test processes that run side by side share the build.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for arguments in (["-S", str(ROOT), "-B", str(BUILD)], ["--build", str(BUILD), "-j", str(os.cpu_count())]):
+            subprocess.run(["cmake", *arguments], check=True, capture_output=True, timeout=1500)
+    return BUILD / "cpp"
+
+
+@pytest.fixture(scope="session")
+def binary(built: Path) -> Binary:
+    """Where a program of the build is."""
+
+    def find(name: str) -> Path:
+        places = (built / "tests" / name, built / "examples" / "lunar_lander" / name, built / "benchmarks" / name)
+        return next(place for place in places if place.is_file())
+
+    return find
