@@ -10,7 +10,7 @@ CORE := $(shell find cpp/core cpp/python -type f 2>/dev/null) CMakeLists.txt
 CPP := build/cpp
 JOBS := $(shell nproc)
 
-.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench-decision bench-live clean
+.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench-decision bench-live bench-cpp clean
 .DELETE_ON_ERROR:
 
 quickstart: $(READY)
@@ -21,7 +21,7 @@ test: $(READY) cpp-test
 
 cpp:
 	bash scripts/setup_cpp.sh
-	cmake -S . -B $(CPP) -DCMAKE_BUILD_TYPE=Release
+	cmake -S cpp -B $(CPP) -DCMAKE_BUILD_TYPE=Release
 	cmake --build $(CPP) -j $(JOBS)
 
 cpp-test: cpp
@@ -57,6 +57,10 @@ bench-decision: $(READY)
 
 bench-live: $(READY)
 	$(BIN)/python benchmarks/live.py
+
+bench-cpp: $(READY) cpp
+	$(BIN)/python benchmarks/cpp_client.py
+	$(BIN)/python benchmarks/block_cache.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,10 +1,9 @@
 """The block cache of a key-value store (cpp/examples/block_cache), a training server, and what each costs the other.
 
-    cmake -B build && cmake --build build --target block_cache
-    python benchmarks/block_cache.py [overhead] [learning] [--program build/cpp/examples/block_cache/block_cache]
-        [--rounds N] [--requests N] [--plot FILE.png]
+    make cpp
+    python benchmarks/block_cache.py [overhead] [learning] [--rounds N] [--requests N] [--plot FILE.png]
 
-Without words both are run, which takes about eight minutes. All threads of the system, the client library's included,
+Without words both are run, which takes some twenty minutes. All threads of the system, the client library's included,
 are pinned to one core; the server and its learner have another, and run in every arm, so that what is compared is what
 the client costs its host and not how two processes share a core.
 """

@@ -21,7 +21,7 @@ from typing import Any
 
 from live import Killer, agent, server, settings, start_server, step_times, title
 
-BUILD = Path(__file__).parents[1] / "build" / "cpp" / "cpp"
+BUILD = Path(__file__).parents[1] / "build" / "cpp"
 
 
 def main() -> None:

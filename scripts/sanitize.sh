@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 export TSAN_OPTIONS="suppressions=$PWD/cpp/tests/tsan_suppressions.txt halt_on_error=1"
 for sanitizers in "$@"; do
   build=build/cpp-${sanitizers//,/-}
-  cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRL4SYS_SANITIZE="$sanitizers"
+  cmake -S cpp -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g" \
+    -DRL4SYS_SANITIZE="$sanitizers"
   cmake --build "$build" -j "$(nproc)"
   ctest --test-dir "$build" --output-on-failure
 done

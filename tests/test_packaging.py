@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -53,3 +54,9 @@ def test_the_base_install_is_light(tmp_path: Path) -> None:
 
 def test_the_config_reference_is_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "scripts/config_reference.py", "--check"], check=True)
+
+
+def test_one_version_is_said_everywhere() -> None:
+    (said,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    for name in ("CMakeLists.txt", "cpp/CMakeLists.txt"):
+        assert f"project(rl4sys VERSION {said} LANGUAGES CXX)" in (ROOT / name).read_text(), name

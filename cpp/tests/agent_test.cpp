@@ -1,6 +1,8 @@
 #include "rl4sys/agent.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cmath>
@@ -175,9 +177,11 @@ TEST_F(AgentTest, ANewerVersionCutsTheTrajectorySoThatEachIsOfOne) {
     for (int i = 0; i < 10; ++i) step(agent, trajectory);
     server.publish(2);
     ASSERT_TRUE(agent.waitForModel(patience, 2));
-    EXPECT_EQ(step(agent, trajectory).version(), 2u);
-    for (int i = 0; i < 4; ++i) step(agent, trajectory);
+    // At once, unless another thread has the lock just then.
     RL4SysAction action = step(agent, trajectory);
+    std::size_t before = 10;
+    for (; action.version() != 2u && before < 1000; ++before) action = step(agent, trajectory);
+    for (int i = 0; i < 5; ++i) action = step(agent, trajectory);
     agent.markEndOfTrajectory(trajectory, action, {.truncated = true, .finalObservation = observation});
     ASSERT_TRUE(agent.flush(patience));
     const auto received = server.received();
@@ -185,7 +189,7 @@ TEST_F(AgentTest, ANewerVersionCutsTheTrajectorySoThatEachIsOfOne) {
     EXPECT_EQ(received[0].version(), 1u);
     EXPECT_FALSE(received[0].terminated() || received[0].truncated());
     EXPECT_EQ(received[1].version(), 2u);
-    EXPECT_EQ(received[1].offset(), 10u);
+    EXPECT_EQ(received[1].offset(), before);
     EXPECT_EQ(received[1].episode(), received[0].episode());
     EXPECT_TRUE(received[1].truncated());
     EXPECT_EQ(valuesOf<float>(received[1], "reward").size(), 6u);
@@ -387,6 +391,141 @@ TEST_F(AgentTest, DecisionsCanStillBeAskedForAfterClosing) {
     EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 4u);
     EXPECT_EQ(step(agent, trajectory).version(), 1u);
     EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 4u);
+}
+
+TEST_F(AgentTest, AHostThatIsFasterThanTheLinkDoesNotKeepItFromSending) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address(), {{"outbox", {{"spool_bytes", 0}}}});
+    RL4SysTrajectory trajectory;
+    std::uint64_t steps = 0;
+    while (agent.statistics().stepsAcknowledged < 1000) {
+        ASSERT_LT(steps, 10'000'000u) << "nothing is sent while the host is busy";
+        for (int i = 0; i < 1000; ++i) episode(agent, trajectory, 1);
+        steps += 1000;
+    }
+    const Statistics statistics = agent.statistics();
+    EXPECT_LE(statistics.stepsAcknowledged + statistics.droppedSteps, statistics.decisions);
+}
+
+TEST_F(AgentTest, ALogThatAsksTheAgentHowItIsDoesNotStopIt) {
+    ScriptedServer server;
+    RL4SysAgent* asked = nullptr;
+    int questions = 0;
+    AgentOptions options;
+    options.log = [&](LogLevel, std::string_view) {
+        if (asked != nullptr) questions += asked->statistics().connected ? 1 : 0;
+    };
+    RL4SysAgent agent = makeAgent(server.address(), {{"patience_seconds", 0.001}, {"max_staleness", 0}}, options);
+    asked = &agent;
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 300; ++i) step(agent, trajectory);
+    EXPECT_GT(questions, 0);
+    agent.close();
+    asked = nullptr;
+}
+
+TEST_F(AgentTest, WhateverACallbackOfTheProgramThrowsTheSystemGetsAnAction) {
+    AgentOptions options;
+    options.fallbackChoice = [](std::span<const float>, std::span<const bool>) -> std::int64_t { throw 1; };
+    options.log = [](LogLevel, std::string_view) { throw 2; };
+    RL4SysAgent agent = makeAgent("127.0.0.1:9", {{"server", {{"timeout_seconds", 0.01}}}}, options);
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_EQ(action.act(), 0);
+    EXPECT_NE(action.fallbackReason().find("the fallback function failed"), std::string_view::npos);
+}
+
+TEST_F(AgentTest, ATrajectoryIsEndedByItsOwnAgentOnly) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysAgent other = makeAgent(server.address(), {{"client_id", "other"}});
+    RL4SysTrajectory trajectory;
+    RL4SysTrajectory elsewhere;
+    RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_THROW(other.addToTrajectory(trajectory, action), std::invalid_argument);
+    EXPECT_THROW(other.markEndOfTrajectory(trajectory, action), std::invalid_argument);
+    EXPECT_THROW(agent.addToTrajectory(elsewhere, action), std::invalid_argument);
+    EXPECT_TRUE(trajectory.running());
+    agent.markEndOfTrajectory(trajectory, action);
+    EXPECT_TRUE(agent.flush(patience));
+    EXPECT_EQ(agent.statistics().stepsAcknowledged, 1u);
+}
+
+TEST_F(AgentTest, AnEndThatCannotBeIsRefusedBeforeAnythingIsLost) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    for (int i = 0; i < 3; ++i) step(agent, trajectory);
+    RL4SysAction action = step(agent, trajectory);
+    const bool mask[] = {true, true, true, true};
+    EXPECT_THROW(agent.markEndOfTrajectory(trajectory, action, {.finalMask = mask}), std::invalid_argument);
+    EXPECT_THROW(agent.markEndOfTrajectory(trajectory, action, {.finalObservation = std::span(observation).first(2)}),
+                 std::invalid_argument);
+    agent.markEndOfTrajectory(trajectory, action);
+    ASSERT_TRUE(agent.flush(patience));
+    EXPECT_EQ(agent.statistics().stepsAcknowledged, 4u);
+}
+
+TEST_F(AgentTest, RewardsBeyondAFloatAreRefusedWheneverTheyCome) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_THROW(action.updateReward(1e300), std::domain_error);
+    agent.addToTrajectory(trajectory, action);
+    EXPECT_THROW(action.updateReward(-1e300), std::domain_error);
+    action.updateReward(3e38);
+    EXPECT_EQ(action.reward(), 3e38);
+}
+
+TEST_F(AgentTest, RewardsThatComeAfterClosingAreLate) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    RL4SysAction action = step(agent, trajectory);
+    agent.close();
+    action.updateReward(2.0);
+    EXPECT_EQ(agent.statistics().lateRewards, 1u);
+}
+
+TEST_F(AgentTest, ACopyOfTheProcessLeavesTheConnectionAlone) {
+    ScriptedServer server;
+    auto agent = std::make_unique<RL4SysAgent>(makeAgent(server.address()));
+    auto trajectory = std::make_unique<RL4SysTrajectory>();
+    step(*agent, *trajectory);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const bool away = !agent->statistics().connected;
+        trajectory.reset();
+        agent.reset();
+        ::_exit(away ? 0 : 1);
+    }
+    int outcome = -1;
+    ASSERT_EQ(::waitpid(child, &outcome, 0), child);
+    EXPECT_EQ(outcome, 0);
+    episode(*agent, *trajectory, 9);
+    ASSERT_TRUE(agent->flush(patience));
+    EXPECT_EQ(agent->statistics().stepsAcknowledged, 10u);
+}
+
+TEST_F(AgentTest, WhatAnEarlierLifeLeftDoesNotHoldUpTheModel) {
+    ScriptedServer server;
+    {
+        RL4SysAgent agent = makeAgent(server.address());
+        server.stop();
+        RL4SysTrajectory trajectory;
+        for (int i = 0; i < 3; ++i) episode(agent, trajectory, 10);
+    }
+    // A server that takes nothing of what was left, and says nothing about it either.
+    server.greetBy([&](ScriptedServer::Connection& connection, const v1::Hello& hello) {
+        server.welcome(connection);
+        if (!hello.remote()) server.sendModel(connection, 1);
+    });
+    server.takeNothing();
+    server.start();
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    EXPECT_EQ(step(agent, trajectory).version(), 1u);
 }
 
 TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {

@@ -42,6 +42,12 @@ public:
         greeting_ = std::move(greeting);
     }
 
+    /// Acknowledge nothing from now on.
+    void takeNothing() {
+        const std::lock_guard lock(mutex_);
+        takes_ = false;
+    }
+
     /// What is answered to requests to act.
     void actBy(std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act) {
         const std::lock_guard lock(mutex_);
@@ -86,10 +92,11 @@ public:
         connection.Write(message);
     }
 
-    /// Send a further model to whoever is connected.
+    /// Send a further model to whoever is connected, or will be.
     void publish(std::uint64_t version) {
-        const std::lock_guard lock(mutex_);
-        if (connection_ != nullptr) sendModel(*connection_, version);
+        std::unique_lock lock(mutex_);
+        news_.wait_for(lock, std::chrono::seconds(30), [this] { return connection_ != nullptr; });
+        sendModel(*connection_, version);
     }
 
     /// Wait until `condition` holds of all that was received; whether it did within half a minute.
@@ -133,12 +140,13 @@ private:
         {
             const std::lock_guard lock(mutex_);
             connection_ = connection;
+            news_.notify_all();
         }
         while (connection->Read(&message)) take(*connection, message);
         const std::lock_guard lock(mutex_);
         connection_ = nullptr;
         present_ = nullptr;
-        return ending_;
+        return grpc::Status::OK;
     }
 
     grpc::Status Act(grpc::ServerContext*, const v1::ActRequest* request, v1::ActReply* reply) override {
@@ -148,14 +156,13 @@ private:
 
     void take(Connection& connection, const v1::ClientMessage& message) {
         const std::lock_guard lock(mutex_);
+        v1::ServerMessage answer;
         for (const std::string& bytes : message.trajectories().trajectory()) {
-            v1::Trajectory trajectory;
+            v1::Trajectory& trajectory = received_.emplace_back();
             trajectory.ParseFromString(bytes);
-            v1::ServerMessage answer;
             answer.mutable_ack()->set_sequence(trajectory.sequence());
-            received_.push_back(std::move(trajectory));
-            connection.Write(answer);
         }
+        if (takes_ && answer.has_ack()) connection.Write(answer);
         news_.notify_all();
     }
 
@@ -164,7 +171,7 @@ private:
     std::condition_variable news_;
     Greeting greeting_;
     std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act_;
-    grpc::Status ending_;
+    bool takes_ = true;
     grpc::ServerContext* present_ = nullptr;
     Connection* connection_ = nullptr;
     std::vector<v1::Trajectory> received_;

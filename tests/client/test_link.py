@@ -361,12 +361,29 @@ def test_what_could_not_be_delivered_before_closing_is_sent_by_the_next_process(
     agent.close()
     again = make_server(port=server.port)
     heir = make_agent(again)
-    left, own = again.sessions
+    until(lambda: not [path for path in tmp_path.rglob("*") if path.is_file()])
+    own, left = again.sessions
     assert left.hello.instance == server.session.hello.instance
     assert (left.sequences, left.steps, left.hello.remote) == ([1], 7, True)
     assert own.hello.instance != left.hello.instance
     assert heir.version == 1
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_an_earlier_life_left_does_not_hold_up_the_model(
+    make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    server = make_server()
+    agent = make_agent(server)
+    server.stop()
+    until(lambda: not agent.statistics().connected)
+    System(agent).episode(7)
+    agent.close()
+    again = make_server(port=server.port)
+    again.on_trajectories = keep_silent
+    heir = make_agent(again)
+    assert heir.version == 1
+    again.wait_for(lambda: len(again.sessions) == 2 and bool(again.sessions[1].sequences))
+    assert [path for path in tmp_path.rglob("*.segment")]
 
 
 def test_leftovers_of_a_killed_process_are_sent_and_refused_ones_set_aside(
@@ -399,16 +416,17 @@ os.kill(os.getpid(), signal.SIGKILL)
             serve_model(session)
 
     server.script = refuse_first
-    make_agent(server).close()
+    refused = make_agent(server)
+    until(lambda: list((tmp_path / "spool" / "tester").glob("*.refused")))
+    refused.close()
     (aside,) = (tmp_path / "spool" / "tester").glob("*.refused")
     aside.rename(aside.with_suffix(""))
     server.script = serve_model
     make_agent(server)
-    left = server.sessions[-2]
-    assert left.hello.remote
-    assert left.sequences[-1] == 60
+    until(lambda: server.sessions[-1].hello.remote and server.sessions[-1].sequences[-1:] == [60])
+    left = server.sessions[-1]
     assert left.sequences == list(range(left.sequences[0], 61))
-    assert not list((tmp_path / "spool" / "tester").iterdir())
+    until(lambda: not list((tmp_path / "spool" / "tester").iterdir()))
 
 
 def test_certificates_that_cannot_be_read_are_named(make_agent: MakeAgent, tmp_path: Path) -> None:

@@ -26,9 +26,12 @@ def built() -> Path:
     with (BUILD / ".lock").open("w") as lock:
         # Test processes that run side by side share the build.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for arguments in (["-S", str(ROOT), "-B", str(BUILD)], ["--build", str(BUILD), "-j", str(os.cpu_count())]):
+        for arguments in (
+            ["-S", str(ROOT / "cpp"), "-B", str(BUILD)],
+            ["--build", str(BUILD), "-j", str(os.cpu_count())],
+        ):
             subprocess.run(["cmake", *arguments], check=True, capture_output=True, timeout=1500)
-    return BUILD / "cpp"
+    return BUILD
 
 
 @pytest.fixture(scope="session")

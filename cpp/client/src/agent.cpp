@@ -10,12 +10,13 @@ void RL4SysAction::updateReward(double reward) { client::Client::reward(*this, r
 
 RL4SysTrajectory::RL4SysTrajectory(RL4SysTrajectory&& other) noexcept
     : client_(std::move(other.client_)), episode_(std::exchange(other.episode_, nullptr)),
-      values_(std::move(other.values_)) {}
+      values_(std::move(other.values_)), reason_(std::move(other.reason_)) {}
 
 RL4SysTrajectory& RL4SysTrajectory::operator=(RL4SysTrajectory&& other) noexcept {
     std::swap(client_, other.client_);
     std::swap(episode_, other.episode_);
     std::swap(values_, other.values_);
+    std::swap(reason_, other.reason_);
     return *this;
 }
 
@@ -29,7 +30,7 @@ std::size_t RL4SysTrajectory::steps() const noexcept {
 }
 
 RL4SysAgent::RL4SysAgent(const std::filesystem::path& confPath, AgentOptions options)
-    : client_(std::make_shared<client::Client>(client::loadSettings(confPath, options.settings), options)) {
+    : client_(client::Client::make(client::loadSettings(confPath, options.settings), options)) {
     client_->start();
 }
 
@@ -49,7 +50,9 @@ RL4SysAction RL4SysAgent::requestForAction(RL4SysTrajectory& trajectory, std::sp
     return client_->decide(trajectory, observation, mask);
 }
 
-void RL4SysAgent::addToTrajectory(RL4SysTrajectory&, RL4SysAction& action) { client_->add(action); }
+void RL4SysAgent::addToTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action) {
+    client_->add(trajectory, action);
+}
 
 void RL4SysAgent::markEndOfTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end) {
     client_->end(trajectory, action, end);

@@ -1,7 +1,5 @@
 #include "client.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -49,8 +47,8 @@ Log makeLog(const AgentOptions& options) {
         if (level < least) return;
         try {
             write(level, message);
-        } catch (const std::exception& problem) {
-            logToStandardError(LogLevel::error, problem.what());
+        } catch (...) {
+            logToStandardError(level, message);
         }
     };
 }
@@ -108,6 +106,15 @@ Client::Client(Settings settings, AgentOptions options)
 
 Client::~Client() { close(); }
 
+std::shared_ptr<Client> Client::make(Settings settings, const AgentOptions& options) {
+    const auto letGo = [](Client* client) {
+        if (client->isOfThisProcess()) delete client;
+    };
+    return std::shared_ptr<Client>(new Client(std::move(settings), options), letGo);
+}
+
+bool Client::isOfThisProcess() const noexcept { return process_ == ::getpid(); }
+
 void Client::start() {
     link_.start();
     link_.waitUntilAnswered(Seconds(settings_.server.timeoutSeconds), !settings_.remote);
@@ -117,7 +124,8 @@ void Client::start() {
     }
     const std::string place = "the training server at " + settings_.server.address;
     if (!link_.connected()) {
-        const std::string why = link_.lastProblem();
+        std::string why = link_.lastProblem();
+        if (!settings_.server.tls && why.find("Socket closed") != why.npos) why += "; if it uses TLS, see server.tls";
         log_(LogLevel::warning, place + " is away (" + (why.empty() ? "no answer yet" : why) + "); going on without");
     } else if (!settings_.remote && !pace_.hasModel()) {
         log_(LogLevel::warning, place + " has no model yet; going on without");
@@ -200,9 +208,7 @@ RL4SysAction Client::decideRemotely(RL4SysTrajectory& trajectory, std::span<cons
     std::int64_t choice = 0;
     std::string_view wrong;
     const Spec& spec = settings_.spec;
-    // Kept until this thread's next: an action's reason is only a view.
-    thread_local std::string problem;
-    problem = ask(observation, mask, reply);
+    const std::string problem = ask(observation, mask, reply);
     if (!problem.empty()) {
         wrong = problem;
     } else if (spec.choices > 0) {
@@ -270,20 +276,24 @@ std::string Client::ask(std::span<const float> observation, std::span<const bool
 RL4SysAction Client::fallBack(RL4SysTrajectory& trajectory, std::span<const float> observation,
                               std::span<const bool> mask, std::string_view reason) {
     RL4SysAction action;
+    trajectory.reason_ = reason;
     if (settings_.spec.choices > 0) {
-        action.act_ = fallback_.choose(observation, mask, reason);
+        action.act_ = fallback_.choose(observation, mask, trajectory.reason_);
     } else {
-        fallback_.move(observation, trajectory.values_, reason);
+        fallback_.move(observation, trajectory.values_, trajectory.reason_);
         action.values_ = trajectory.values_;
     }
     pace_.countFallback();
-    action.reason_ = reason;
+    action.reason_ = trajectory.reason_;
     return action;
 }
 
-void Client::add(RL4SysAction& action) {
+void Client::add(RL4SysTrajectory& trajectory, RL4SysAction& action) {
     Episode* episode = action.episode_;
     if (episode == nullptr || action.step_ != RL4SysAction::unadded) return;
+    if (action.client_ != this || (trajectory.episode_ != episode && !closed_)) {
+        throw std::invalid_argument("this decision was made by another agent, or for another trajectory");
+    }
     const bool current = episode->number.load(std::memory_order_relaxed) == action.episodeNumber_;
     if (!current || !episode->pending || episode->decisions != action.decision_) {
         if (closed_) return;
@@ -296,8 +306,8 @@ void Client::add(RL4SysAction& action) {
 }
 
 void Client::end(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end) {
-    if (!end.finalObservation.empty()) expectFit(end.finalObservation, end.finalMask);
-    add(action);
+    expectEnd(trajectory, action, end);
+    add(trajectory, action);
     Episode* episode = std::exchange(trajectory.episode_, nullptr);
     if (episode == nullptr) return;
     const bool known = detail::allFinite(end.finalObservation);
@@ -305,10 +315,29 @@ void Client::end(RL4SysTrajectory& trajectory, RL4SysAction& action, const Traje
                   known ? end.finalMask : std::span<const bool>(), end.truncated);
 }
 
+/// Before anything is changed, so that a mistake loses nothing.
+void Client::expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action,
+                       const TrajectoryEnd& end) const {
+    const bool others = trajectory.client_ != nullptr && trajectory.client_.get() != this;
+    if (others || (action.client_ != nullptr && action.client_ != this)) {
+        throw std::invalid_argument("the trajectory, or the decision, is another agent's");
+    }
+    if (!end.finalObservation.empty()) {
+        expectFit(end.finalObservation, end.finalMask);
+    } else if (!end.finalMask.empty()) {
+        throw std::invalid_argument("a final mask was given without the observation it belongs to");
+    }
+}
+
+void Client::abandon(Episode& episode) {
+    if (isOfThisProcess()) episodes_.breakOff(episode);
+}
+
 void Client::reward(RL4SysAction& action, double reward) {
-    if (action.step_ == RL4SysAction::unadded) {
-        if (!std::isfinite(reward)) throw std::domain_error("a reward is a finite number");
-    } else {
+    if (!std::isfinite(static_cast<float>(reward))) {
+        throw std::domain_error("a reward is a finite float32; what was given is not");
+    }
+    if (action.step_ != RL4SysAction::unadded) {
         const bool current = action.episode_->number.load(std::memory_order_relaxed) == action.episodeNumber_;
         if (!current || !action.episode_->recorder.reward(action.step_, reward)) {
             action.client_->episodes_.noteLateReward();
@@ -338,11 +367,12 @@ Statistics Client::statistics() const {
             .droppedSteps = outbox_.droppedSteps(),
             .lateRewards = figures.lateRewards,
             .trajectoriesRefused = link_.trajectoriesRefused(),
-            .connected = link_.connected(),
+            .connected = link_.connected() && isOfThisProcess(),
             .lastProblem = link_.lastProblem()};
 }
 
 void Client::close() {
+    if (!isOfThisProcess()) return;
     const std::lock_guard lock(closing_);
     if (closed_.exchange(true)) return;
     episodes_.handOver();

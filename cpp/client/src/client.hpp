@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -22,14 +24,17 @@ public:
     Client(Settings settings, AgentOptions options);
     ~Client();
 
+    /// One that is left alone by copies of its process: these have neither its threads nor its connection.
+    static std::shared_ptr<Client> make(Settings settings, const AgentOptions& options);
+
     /// Begin to talk to the server, and wait a little for what it says.
     /// \throws ConfigError if the server refuses this client.
     void start();
 
     RL4SysAction decide(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask);
-    void add(RL4SysAction& action);
+    void add(RL4SysTrajectory& trajectory, RL4SysAction& action);
     void end(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end);
-    void abandon(Episode& episode) { episodes_.breakOff(episode); }
+    void abandon(Episode& episode);
     static void reward(RL4SysAction& action, double reward);
 
     std::optional<std::uint64_t> version() const;
@@ -53,8 +58,12 @@ private:
     void breakOff(RL4SysTrajectory& trajectory, std::span<const float> row = {}, std::span<const bool> mask = {});
     void makeDecided(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action);
     void expectFit(std::span<const float> observation, std::span<const bool> mask) const;
+    void expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action, const TrajectoryEnd& end) const;
     void adoptHandle(RL4SysTrajectory& trajectory);
 
+    bool isOfThisProcess() const noexcept;
+
+    const pid_t process_ = ::getpid();
     Settings settings_;
     Log log_;
     Layout layout_;

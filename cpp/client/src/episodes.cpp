@@ -14,11 +14,6 @@ Fragment withoutLastStep(const Fragment& fragment) {
             shorter(fragment.move, steps),    shorter(fragment.reward, steps),   shorter(fragment.logProb, steps)};
 }
 
-std::size_t bytesOf(const Fragment& fragment) noexcept {
-    return fragment.row.size_bytes() + fragment.mask.size_bytes() + fragment.choice.size_bytes() +
-           fragment.move.size_bytes() + fragment.reward.size_bytes() + fragment.logProb.size_bytes();
-}
-
 }  // namespace
 
 /// Made before the lock is taken, for what is better done when it is let go of.
@@ -30,14 +25,17 @@ public:
     Afterwards& operator=(const Afterwards&) = delete;
     ~Afterwards() {
         if (wakes_) episodes_.wake_();
+        if (complains_) episodes_.complain();
     }
 
     void wake() noexcept { wakes_ = true; }
+    void complain() noexcept { complains_ = true; }
 
 private:
     Episodes& episodes_;
     std::shared_ptr<const Model> model_;  ///< Should nobody else have it any more, it ends here.
     bool wakes_ = false;
+    bool complains_ = false;
 };
 
 Episode& Episodes::begin() {
@@ -96,14 +94,21 @@ void Episodes::breakOff(Episode& episode, std::span<const float> row, std::span<
 }
 
 void Episodes::handOver() {
+    closed_ = true;
     Afterwards afterwards(*this);
     const Pace::Hold hold = pace_.hold();
     for (Episode* episode : pace_.running(hold)) {
         episode->pending = false;
+        pace_.renumber(hold, *episode);
         if (std::unique_ptr<Shipment> shipment = closeBroken(*episode, {}, {})) {
             ship(hold, std::move(shipment), afterwards);
         }
     }
+}
+
+void Episodes::complain() const {
+    log_(LogLevel::warning, "no newer model came within the patience of " + std::to_string(patience_.count()) +
+                                " s; going on with steps that may be too stale to be learnt from");
 }
 
 void Episodes::noteLateReward() {
@@ -122,8 +127,8 @@ std::unique_ptr<Shipment> Episodes::close(Episode& episode, std::span<const floa
     shipment->offset = episode.recorder.offset();
     shipment->terminated = shipment->truncated = shipment->urgent = false;
     shipment->fragment = episode.recorder.close(row, mask);
-    shipment->bytes = bytesOf(shipment->fragment);
     episode.recorder.exchange(shipment->memory);
+    shipment->bytes = sizeof(Shipment) + shipment->memory.bytes();
     return shipment;
 }
 
@@ -146,10 +151,8 @@ void Episodes::ship(const Pace::Hold& hold, std::unique_ptr<Shipment> shipment, 
 }
 
 void Episodes::startFragment(Pace::Hold& hold, Episode& episode, Afterwards& afterwards) {
-    if (!pace_.waitUntilFresh(hold, patience_) && !impatient_.exchange(true)) {
-        log_(LogLevel::warning, "no newer model came within the patience of " + std::to_string(patience_.count()) +
-                                    " s; going on with steps that may be too stale to be learnt from");
-    }
+    const Seconds patience = closed_ ? Seconds::zero() : patience_;
+    if (!pace_.waitUntilFresh(hold, patience) && !impatient_.exchange(true)) afterwards.complain();
     // The server is told which version is acted by.
     if (pace_.startFragment(hold, episode)) afterwards.wake();
 }

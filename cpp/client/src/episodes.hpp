@@ -38,12 +38,14 @@ public:
     /// Its next step is unknown. Without `row` so is what the last action led to, and that step is left out.
     void breakOff(Episode& episode, std::span<const float> row = {}, std::span<const bool> mask = {});
 
-    /// Hand over what all of them have; no other thread may be using them.
+    /// Hand over what all of them have, and be patient no more; no other thread may be using them.
     void handOver();
 
     void noteLateReward();
 
 private:
+    void complain() const;
+
     class Afterwards;
 
     std::unique_ptr<Shipment> close(Episode& episode, std::span<const float> row, std::span<const bool> mask);
@@ -58,6 +60,7 @@ private:
     Seconds patience_;
     Log log_;
     std::atomic<bool> impatient_ = false;
+    std::atomic<bool> closed_ = false;
 };
 
 }  // namespace rl4sys::client

@@ -11,11 +11,19 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Kept until this thread's next: an action's reason is only a view.
-std::string_view joined(std::string_view reason, const char* problem) {
-    thread_local std::string text;
-    text.assign(reason).append("; and the fallback function failed: ").append(problem);
-    return text;
+/// What an exception of the program's own says, whatever it is.
+std::string describe(const std::exception_ptr& problem) {
+    try {
+        std::rethrow_exception(problem);
+    } catch (const std::exception& known) {
+        return known.what();
+    } catch (...) {
+        return "an exception that is not std::exception";
+    }
+}
+
+void addFailure(std::string& reason, const std::string& problem) {
+    reason += "; and the fallback function failed: " + problem;
 }
 
 }  // namespace
@@ -24,14 +32,14 @@ Fallback::Fallback(const Settings& settings, const AgentOptions& options)
     : settings_(settings), function_(options.fallbackChoice), valuesFunction_(options.fallbackValues) {}
 
 std::int64_t Fallback::choose(std::span<const float> observation, std::span<const bool> mask,
-                              std::string_view& reason) const {
+                              std::string& reason) const {
     if (function_) {
         try {
             const std::int64_t choice = function_(observation, mask);
             if (isLegal(choice, mask)) return choice;
-            reason = joined(reason, ("its choice " + std::to_string(choice) + " is not legal").c_str());
-        } catch (const std::exception& problem) {
-            reason = joined(reason, problem.what());
+            addFailure(reason, "its choice " + std::to_string(choice) + " is not legal");
+        } catch (...) {
+            addFailure(reason, describe(std::current_exception()));
         }
     }
     const std::optional<std::int64_t>& choice = settings_.fallbackChoice;
@@ -39,7 +47,7 @@ std::int64_t Fallback::choose(std::span<const float> observation, std::span<cons
     return static_cast<std::int64_t>(heads::Legal{mask}.first());
 }
 
-void Fallback::move(std::span<const float> observation, std::span<float> values, std::string_view& reason) const {
+void Fallback::move(std::span<const float> observation, std::span<float> values, std::string& reason) const {
     const auto otherwise = [&] {
         std::ranges::fill(values, 0.0f);
         std::ranges::copy(settings_.fallbackValues, values.begin());
@@ -50,9 +58,9 @@ void Fallback::move(std::span<const float> observation, std::span<float> values,
     try {
         valuesFunction_(observation, values);
         if (isLegal(values)) return;
-        reason = joined(reason, "its numbers are not within the action's bounds");
-    } catch (const std::exception& problem) {
-        reason = joined(reason, problem.what());
+        addFailure(reason, "its numbers are not within the action's bounds");
+    } catch (...) {
+        addFailure(reason, describe(std::current_exception()));
     }
     otherwise();
 }

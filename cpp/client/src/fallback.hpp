@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "rl4sys/agent.hpp"
 #include "settings.hpp"
@@ -18,10 +17,10 @@ public:
 
     /// A choice; `reason` gets what came of the program's own function, if that failed.
     std::int64_t choose(std::span<const float> observation, std::span<const bool> mask,
-                        std::string_view& reason) const;
+                        std::string& reason) const;
 
     /// Numbers, written to `values`.
-    void move(std::span<const float> observation, std::span<float> values, std::string_view& reason) const;
+    void move(std::span<const float> observation, std::span<float> values, std::string& reason) const;
 
 private:
     bool isLegal(std::int64_t choice, std::span<const bool> mask) const noexcept;

@@ -13,51 +13,51 @@ std::string nothingToEncode(const Shipment&) { throw std::logic_error("a leftove
 
 }  // namespace
 
-Leftover::Leftover(std::unique_ptr<Spool> spool, OpenStream openStream, Log log)
-    : spool_(*spool), outbox_(memoryBytes, std::move(spool), nothingToEncode, log), openStream_(std::move(openStream)),
-      log_(std::move(log)) {}
-
-bool Leftover::send(const std::function<bool()>& goesOn) {
+Leftover::Leftover(std::unique_ptr<Spool> spool, const OpenStream& openStream, std::function<void()> wake, Log log)
+    : spool_(*spool), outbox_(memoryBytes, std::move(spool), nothingToEncode, log), log_(std::move(log)) {
     v1::ClientMessage first;
     if (!first.mutable_hello()->ParseFromString(spool_.hello())) {
         setAside("it does not say whose it is");
-        return true;
+        return;
     }
     // No models are wanted, only the acknowledgement.
     first.mutable_hello()->set_remote(true);
-    {
-        Conversation talk(openStream_([this] { bell_.ring(); }), outbox_, 1, log_);
-        talk.stream().send(std::move(first));
-        converse(talk, goesOn);
-    }
+    talk_ = std::make_unique<Conversation>(openStream(std::move(wake)), outbox_, 1, log_);
+    talk_->stream().send(std::move(first));
+}
+
+Leftover::~Leftover() {
+    talk_.reset();
     outbox_.park();
-    return refused_ || outbox_.waitingSteps() == 0;
 }
 
-void Leftover::converse(Conversation& talk, const std::function<bool()>& goesOn) {
-    while (outbox_.waitingSteps() > 0 && goesOn()) {
-        bell_.wait(longestWait);
-        while (const v1::ServerMessage* message = talk.stream().received()) {
-            const bool heard = hear(*message, talk);
-            talk.stream().heard();
-            if (!heard) return;
-        }
-        if (talk.stream().ended() || Clock::now() - heardAt_ > welcomeTime) return;
-        talk.sendWaiting();
+Leftover::Progress Leftover::advance() {
+    while (!refused_ && talk_->stream().received() != nullptr) {
+        if (!hear(*talk_->stream().received())) break;
+        talk_->stream().heard();
     }
+    if (refused_ || outbox_.waitingSteps() == 0) return Progress::over;
+    if (talk_->stream().ended()) return Progress::lost;
+    if (Clock::now() - heardAt_ > welcomeTime) {
+        if (!talk_->welcomed()) return Progress::lost;
+        setAside("the server neither takes nor refuses it");
+        return Progress::over;
+    }
+    talk_->sendWaiting();
+    return Progress::underWay;
 }
 
-bool Leftover::hear(const v1::ServerMessage& message, Conversation& talk) {
-    heardAt_ = Clock::now();
+bool Leftover::hear(const v1::ServerMessage& message) {
     if (message.has_welcome()) {
-        talk.accept(message.welcome());
+        heardAt_ = Clock::now();
+        talk_->accept(message.welcome());
     } else if (message.has_ack()) {
+        heardAt_ = Clock::now();
         outbox_.acknowledge(message.ack().sequence());
     } else if (message.has_problem() && message.problem().kind() == v1::Problem::REFUSED) {
         setAside(message.problem().message());
-        return false;
     }
-    return true;
+    return !refused_;
 }
 
 void Leftover::setAside(const std::string& reason) {

@@ -8,25 +8,30 @@
 
 namespace rl4sys::client {
 
-/// The spool of a process that died, sent over a stream of its own.
+/// The spool of a process that died, sent over a stream of its own, beside the living conversation.
 class Leftover {
 public:
-    Leftover(std::unique_ptr<Spool> spool, OpenStream openStream, Log log);
+    enum class Progress {
+        underWay,
+        over,  ///< All is acknowledged and removed, or set aside because the server will not have it.
+        lost,  ///< The connection failed before; what is left stays for another time.
+    };
 
-    /// Until all is acknowledged and removed, or refused and set aside; false if the connection fails before.
-    /// \param goesOn asked now and then; send no more when it says no.
-    bool send(const std::function<bool()>& goesOn);
+    /// \param wake called whenever there is something to do.
+    Leftover(std::unique_ptr<Spool> spool, const OpenStream& openStream, std::function<void()> wake, Log log);
+    ~Leftover();
+
+    /// Do what can be done now.
+    Progress advance();
 
 private:
-    void converse(Conversation& talk, const std::function<bool()>& goesOn);
-    bool hear(const v1::ServerMessage& message, Conversation& talk);
+    bool hear(const v1::ServerMessage& message);
     void setAside(const std::string& reason);
 
     Spool& spool_;
     Outbox outbox_;
-    OpenStream openStream_;
     Log log_;
-    Bell bell_;
+    std::unique_ptr<Conversation> talk_;  ///< Null if there is nothing to say.
     bool refused_ = false;
     Clock::time_point heardAt_ = Clock::now();
 };

@@ -4,8 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "leftover.hpp"
-
 namespace rl4sys::client {
 
 namespace {
@@ -86,10 +84,9 @@ void Link::run() {
 /// One connection from its beginning to its end, whatever ends it.
 void Link::connectOnce() {
     try {
-        sendLeftovers();
         converse();
     } catch (const std::exception& problem) {
-        // The edge of the thread: the host must not lose its link to a mistake of ours.
+        // The edge of the thread: the host must not lose its link to a mistake of ours, or to a lack of memory.
         note(std::string("the link to the server failed and starts again: ") + problem.what(), LogLevel::error);
     }
     disconnect();
@@ -106,9 +103,10 @@ void Link::converse() {
     *first.mutable_hello() = hello();
     talk_->stream().send(std::move(first));
     while (!stopping_) {
-        bell_.wait(talk_->nextLook());
+        bell_.wait(outbox_.unsettled() ? Seconds::zero() : talk_->nextLook());
         if (!handle(*talk_)) return;
         sayWhatIsDue(*talk_);
+        sendLeftovers(*talk_);
     }
 }
 
@@ -119,6 +117,7 @@ void Link::disconnect() {
         const std::lock_guard lock(mutex_);
         stream_.reset();
     }
+    leftover_.reset();
     talk_.reset();
     setConnected(false);
 }
@@ -157,6 +156,8 @@ bool Link::hear(const v1::ServerMessage& message, Conversation& talk) {
 
 void Link::accept(const v1::Welcome& welcome, Conversation& talk) {
     talk.accept(welcome);
+    leftovers_ = spoolDirectories(identity_.spools);
+    std::ranges::reverse(leftovers_);
     {
         const std::lock_guard lock(mutex_);
         refusal_.clear();
@@ -190,6 +191,7 @@ void Link::sayWhatIsDue(Conversation& talk) {
         outbox_.settle();
         return;
     }
+    warnOfDrops();
     if (outbox_.waitingSteps() == 0) flushing_ = false;
     if (flushing_) talk.hurry();
     stepsSent_ += talk.sendWaiting();
@@ -277,6 +279,12 @@ void Link::setConnected(bool connected) {
     pace_.announce();
 }
 
+void Link::warnOfDrops() {
+    if (outbox_.droppedSteps() == 0 || std::exchange(warnedOfDrops_, true)) return;
+    log_(LogLevel::warning, "steps are given up, the oldest first: the server is away or too slow, and outbox and spool "
+                            "are full. Further ones are only counted");
+}
+
 /// Exponential backoff with full jitter, so that clients of a server that died do not come back as one.
 Seconds Link::delay() {
     if (!refusal().empty()) return refusedDelay;
@@ -289,23 +297,27 @@ Seconds Link::delay() {
 void Link::rest(Seconds seconds) {
     const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds);
     while (!stopping_ && Clock::now() < until) {
-        bell_.wait(until - Clock::now());
+        bell_.wait(outbox_.unsettled() ? Seconds::zero() : Seconds(until - Clock::now()));
         outbox_.settle();
+        warnOfDrops();
     }
 }
 
-/// Send what processes of this client that died had on disk, each under the name it had.
-void Link::sendLeftovers() {
-    const auto goesOn = [this] {
-        outbox_.settle();
-        return !stopping_;
-    };
-    for (const std::filesystem::path& directory : spoolDirectories(identity_.spools)) {
+/// Send what processes of this client that died had on disk, each under the name it had; the living come first.
+void Link::sendLeftovers(const Conversation& talk) {
+    if (!talk.welcomed() || (!identity_.hello.remote() && !pace_.hasModel())) return;
+    while (!leftover_ && !leftovers_.empty()) {
+        const std::filesystem::path directory = std::move(leftovers_.back());
+        leftovers_.pop_back();
         std::unique_ptr<Spool> spool = Spool::ofTheDead(directory);
         if (!spool) continue;
         log_(LogLevel::debug, "sending what an earlier process of this client left in " + directory.string());
-        if (!Leftover(std::move(spool), openStream_, log_).send(goesOn)) return;
+        leftover_ = std::make_unique<Leftover>(std::move(spool), openStream_, [this] { wake(); }, log_);
     }
+    if (!leftover_ || leftover_->advance() == Leftover::Progress::underWay) return;
+    leftover_.reset();
+    // There may be another.
+    wake();
 }
 
 }  // namespace rl4sys::client

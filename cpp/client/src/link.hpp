@@ -10,8 +10,9 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "conversation.hpp"
+#include "leftover.hpp"
 
 namespace rl4sys::client {
 
@@ -73,9 +74,10 @@ private:
     void note(const std::string& text, LogLevel level);
     void setLastProblem(const std::string& text);
     void setConnected(bool connected);
+    void warnOfDrops();
     Seconds delay();
     void rest(Seconds seconds);
-    void sendLeftovers();
+    void sendLeftovers(const Conversation& talk);
 
     Identity identity_;
     OpenStream openStream_;
@@ -95,8 +97,11 @@ private:
     std::string refusal_;
     std::shared_ptr<Stream> stream_;
     std::unique_ptr<Conversation> talk_;
+    std::vector<std::filesystem::path> leftovers_;  ///< Of dead processes, the oldest last.
+    std::unique_ptr<Leftover> leftover_;            ///< The one being sent.
     std::shared_ptr<const Model> held_;
     bool holdNothing_ = false;
+    bool warnedOfDrops_ = false;
     std::optional<v1::Report> reported_;
     Clock::time_point reportedAt_;
     std::set<std::string> knownProblems_;

@@ -18,6 +18,8 @@ constexpr std::size_t leastIncomingBytes = 4 << 20;
 constexpr std::size_t mostSpares = 64;
 constexpr std::size_t mostSpareBytes = 4 << 20;
 
+constexpr std::size_t mostSettledAtOnce = 256;
+
 /// Whether room can be made, by removing what is older or beginning another file.
 bool isFull(const std::error_code& problem) {
     return problem == std::errc::no_space_on_device || problem == std::errc::file_too_large ||
@@ -75,7 +77,10 @@ std::unique_ptr<Shipment> Outbox::spare() {
 
 bool Outbox::settle() {
     bool urgent = false;
-    while (std::unique_ptr<Shipment> shipment = nextIncoming()) {
+    // Not all at once: a host that is faster than this must not keep the link from sending and hearing.
+    for (std::size_t count = 0; count < mostSettledAtOnce; ++count) {
+        std::unique_ptr<Shipment> shipment = nextIncoming();
+        if (!shipment) break;
         urgent |= shipment->urgent;
         const auto steps = static_cast<std::uint32_t>(shipment->steps());
         if (std::optional<std::string> content = encoded(*shipment)) {
@@ -121,7 +126,7 @@ void Outbox::park() {
         const std::lock_guard guard(mutex_);
         parked_ = true;
     }
-    settle();
+    while (unsettled()) settle();
     writeHeld();
     held_.clear();
     sent_ = 0;
@@ -134,6 +139,11 @@ std::uint64_t Outbox::waitingSteps() const noexcept {
     // What was accepted is read last: nothing is acknowledged or dropped before, so that what waits is never missed.
     const std::uint64_t done = acknowledged_ + droppedSteps();
     return accepted_ - done;
+}
+
+bool Outbox::unsettled() {
+    const std::lock_guard guard(mutex_);
+    return incoming_.count() > 0;
 }
 
 std::unique_ptr<Shipment> Outbox::nextIncoming() {

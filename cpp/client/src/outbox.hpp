@@ -62,8 +62,11 @@ public:
     /// One that was used before, to be used again; null if there is none.
     std::unique_ptr<Shipment> spare();
 
-    /// Encode and store what came in; whether the learner's next update waits for any of it.
+    /// Encode and store some of what came in; whether the learner's next update waits for any of it.
     bool settle();
+
+    /// Whether there is more to settle.
+    bool unsettled();
 
     /// The next to send, at least one if any waits, together at most so many bytes; valid until something is called
     /// that changes the outbox.

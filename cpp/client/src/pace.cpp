@@ -18,6 +18,11 @@ std::uint64_t saturatedSum(std::uint64_t a, std::uint64_t b) noexcept {
     return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
 
+/// About thirty years at most, which clocks can still count; what is no number is no time.
+Seconds countable(Seconds timeout) noexcept {
+    return timeout > Seconds::zero() ? std::min(timeout, Seconds(1e9)) : Seconds::zero();
+}
+
 }  // namespace
 
 void Pace::publish(std::shared_ptr<const Model> model) {
@@ -55,7 +60,7 @@ void Pace::restrict(std::optional<std::uint64_t> maxStaleness, std::size_t maxSt
     if (maxSteps > 0) maxSteps_ = std::min(maxSteps_.load(), maxSteps);
 }
 
-Episode& Pace::begin(const Hold&, const Spec& spec) {
+Episode& Pace::begin(const Hold& hold, const Spec& spec) {
     if (idle_.empty()) {
         running_.reserve(std::max(usualEpisodes, all_.size() + 1));
         idle_.reserve(std::max(usualEpisodes, all_.size() + 1));
@@ -65,7 +70,7 @@ Episode& Pace::begin(const Hold&, const Spec& spec) {
     Episode& episode = *idle_.back();
     idle_.pop_back();
     episode.recorder.restart();
-    episode.number.store(++episodes_, std::memory_order_relaxed);
+    renumber(hold, episode);
     running_.push_back(&episode);
     return episode;
 }
@@ -114,6 +119,8 @@ void Pace::stop(const Hold&, Episode& episode) {
     idle_.push_back(&episode);
 }
 
+void Pace::renumber(const Hold&, Episode& episode) { episode.number.store(++episodes_, std::memory_order_relaxed); }
+
 std::vector<Episode*> Pace::running(const Hold&) const { return running_; }
 
 bool Pace::waitUntilFresh(Hold& hold, Seconds patience) {
@@ -139,7 +146,7 @@ bool Pace::waitForModel(Seconds timeout, std::uint64_t version) {
 
 bool Pace::waitFor(Seconds timeout, const std::function<bool()>& condition) {
     std::unique_lock lock(mutex_);
-    return news_.wait_for(lock, timeout, condition);
+    return news_.wait_for(lock, countable(timeout), condition);
 }
 
 void Pace::announce() {

@@ -77,6 +77,9 @@ public:
     /// The episode goes on no more, and what stood for it may stand for another.
     void stop(const Hold& hold, Episode& episode);
 
+    /// Let the episode stand for another, so that decisions so far are no longer its own.
+    void renumber(const Hold& hold, Episode& episode);
+
     /// Those under way.
     std::vector<Episode*> running(const Hold& hold) const;
 

@@ -358,7 +358,12 @@ std::error_code Spool::makeReadyFor(std::uint64_t sequence) {
     if (const std::error_code problem = openDirectory()) return problem;
     fs::path path = directory_ / segmentName(sequence);
     writing_ = openFile(path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!writing_) return lastError();
+    if (!writing_) {
+        const std::error_code problem = lastError();
+        // Somebody has removed the directory, such as a cleaner of temporary files: the next parcel makes it anew.
+        if (problem == std::errc::no_such_file_or_directory) lock_ = Descriptor();
+        return problem;
+    }
     segments_.push_back({std::move(path)});
     return {};
 }

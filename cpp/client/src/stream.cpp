@@ -1,5 +1,6 @@
 #include "stream.hpp"
 
+#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -159,6 +160,9 @@ std::string readFile(const std::string& path, const std::string& setting) {
     std::ifstream file(path, std::ios::binary);
     std::string content{std::istreambuf_iterator<char>(file), {}};
     if (!file || content.empty()) throw ConfigError(setting + " is '" + path + "', which cannot be read");
+    if (content.find("-----BEGIN ") == content.npos) {
+        throw ConfigError(setting + " is '" + path + "', which is not PEM: a text with a line -----BEGIN ...-----");
+    }
     return content;
 }
 
@@ -175,6 +179,8 @@ std::shared_ptr<grpc::ChannelCredentials> credentialsOf(const ServerSettings& se
 }  // namespace
 
 OpenStream grpcStreams(const ServerSettings& settings) {
+    // For the life of the process: gRPC takes seconds to shut down after large messages, and is soon wanted again.
+    [[maybe_unused]] static const bool kept = (grpc_init(), true);
     const auto endpoint =
         std::make_shared<const Endpoint>(Endpoint{settings.address, settings.token, credentialsOf(settings)});
     return [endpoint](std::function<void()> wake) -> std::unique_ptr<Stream> {

@@ -7,7 +7,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,6 +154,8 @@ class Link:
         self._held: Model | None = None
         self._hold_nothing = False
         self._failures = 0
+        self._leftovers: Iterator[Spool] = iter(())
+        self._leftover: Leftover | None = None
         self._reported: Report | None = None
         self._reported_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"rl4sys-link-{identity.hello.client_id}", daemon=True)
@@ -211,7 +213,6 @@ class Link:
     def _connect_once(self) -> None:
         """One connection from its beginning to its end, whatever ends it."""
         try:
-            self._send_leftovers()
             self._converse()
         except Exception as problem:
             # The edge of the thread: the host must not lose its link to a mistake of ours.
@@ -226,9 +227,11 @@ class Link:
         talk = self._talk = Conversation(self._open_stream(self._events.put), self._outbox, self._send_frequency)
         talk.stream.send(ClientMessage(hello=self._hello()))
         while not self._stopping:
-            if not self._handle(self._next_event(talk.next_look()), talk):
+            wait = 0.0 if self._outbox.unsettled else talk.next_look()
+            if not self._handle(self._next_event(wait), talk):
                 return
             self._say_what_is_due(talk)
+            self._send_leftovers(talk)
 
     def _disconnect(self) -> None:
         talk, self._talk = self._talk, None
@@ -236,6 +239,7 @@ class Link:
         self._failures = 0 if steady else self._failures + 1
         if talk is not None:
             talk.stream.close()
+        self._close_leftover()
         self._announce(connected=False)
 
     def _next_event(self, timeout_seconds: float) -> Event:
@@ -248,6 +252,9 @@ class Link:
         """False if the conversation is over."""
         if event is None:
             return talk.welcome is not None or talk.age_seconds < _WELCOME_SECONDS
+        if self._leftover is not None and event.stream is self._leftover.stream:
+            self._leftover.handle(event)
+            return True
         if event.stream is not talk.stream:
             return True
         if isinstance(event, Ended):
@@ -273,6 +280,7 @@ class Link:
 
     def _accept(self, welcome: Welcome, talk: Conversation) -> None:
         talk.accept(welcome)
+        self._leftovers = dead_spools(self._identity.spools)
         self.state.refusal = None
         self._reported = None
         with self._pace.news:
@@ -388,76 +396,85 @@ class Link:
         """Wait before the next attempt, keeping what comes in meanwhile in bounds."""
         until = time.monotonic() + seconds
         while not self._stopping and (remaining := until - time.monotonic()) > 0:
-            self._next_event(remaining)
+            self._next_event(0.0 if self._outbox.unsettled else remaining)
             self._outbox.settle()
 
-    def _send_leftovers(self) -> None:
-        """Send what processes of this client that died had on disk, each under the name it had."""
-        for spool in dead_spools(self._identity.spools):
+    def _send_leftovers(self, talk: Conversation) -> None:
+        """Send what processes that died had on disk, each under the name it had; the living come first."""
+        served = self._identity.hello.remote or self._pace.model is not None
+        if talk.welcome is None or not served:
+            return
+        if self._leftover is None and (spool := next(self._leftovers, None)) is not None:
             _log.debug("sending what an earlier process of this client left in %s", spool.directory)
-            if not Leftover(spool, self._open_stream).send(self._keep_up):
-                return
+            self._leftover = Leftover(spool, self._open_stream, self._events.put)
+        if self._leftover is not None and not self._leftover.advance():
+            self._close_leftover()
+            # There may be another.
+            self.wake()
 
-    def _keep_up(self) -> bool:
-        """Keep what comes in meanwhile in bounds; whether it is time to stop."""
-        self._outbox.settle()
-        return self._stopping
+    def _close_leftover(self) -> None:
+        leftover, self._leftover = self._leftover, None
+        if leftover is not None:
+            leftover.close()
 
 
 class Leftover:
-    """The spool of a process that died, sent over a stream of its own."""
+    """The spool of a process that died, sent over a stream of its own, beside the living conversation."""
 
-    def __init__(self, spool: Spool, open_stream: Callable[[Deliver], Stream]) -> None:
+    def __init__(self, spool: Spool, open_stream: Callable[[Deliver], Stream], deliver: Deliver) -> None:
         self._spool, self._outbox = spool, Outbox(_LEFTOVER_MEMORY_BYTES, spool)
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._open_stream = open_stream
-        self._refused = False
-
-    def send(self, stopped: Callable[[], bool]) -> bool:
-        """Until all is acknowledged and removed, or refused and set aside; False if the connection fails before."""
+        self._over = False
+        self._heard_at = time.monotonic()
+        self._talk: Conversation | None = None
         try:
-            hello = Hello.FromString(self._spool.hello)
+            hello = Hello.FromString(spool.hello)
         except DecodeError:
             self._set_aside("it does not say whose it is")
-            return True
+            return
         # No models are wanted, only the acknowledgement.
         hello.remote = True
-        talk = Conversation(self._open_stream(self._events.put), self._outbox, 1)
-        try:
-            talk.stream.send(ClientMessage(hello=hello))
-            self._converse(talk, stopped)
-        finally:
-            talk.stream.close()
-            self._outbox.park()
-        return self._refused or self._outbox.waiting_steps <= 0
+        self._talk = Conversation(open_stream(deliver), self._outbox, 1)
+        self._talk.stream.send(ClientMessage(hello=hello))
 
-    def _converse(self, talk: Conversation, stopped: Callable[[], bool]) -> None:
-        heard_at = time.monotonic()
-        while self._outbox.waiting_steps > 0 and not stopped():
-            try:
-                event = self._events.get(timeout=_LONGEST_WAIT_SECONDS)
-            except queue.Empty:
-                event = None
-            if isinstance(event, Received):
-                heard_at = time.monotonic()
-                event.heard()
-                if not self._hear(event.message, talk):
-                    return
-            elif isinstance(event, Ended) or time.monotonic() - heard_at > _WELCOME_SECONDS:
-                return
-            talk.send_waiting()
+    @property
+    def stream(self) -> Stream | None:
+        return None if self._talk is None else self._talk.stream
 
-    def _hear(self, message: ServerMessage, talk: Conversation) -> bool:
+    def handle(self, event: Received | Ended) -> None:
+        """What was said on its stream."""
+        if isinstance(event, Ended):
+            self._over = True
+            return
+        self._hear(event.message)
+        event.heard()
+
+    def advance(self) -> bool:
+        """Send what is due; False when all is acknowledged and removed, or set aside, or the connection failed."""
+        if self._over or self._talk is None or self._outbox.waiting_steps <= 0:
+            return False
+        if time.monotonic() - self._heard_at > _WELCOME_SECONDS:
+            if self._talk.welcome is not None:
+                self._set_aside("the server neither takes nor refuses it")
+            return False
+        self._talk.send_waiting()
+        return True
+
+    def close(self) -> None:
+        if self._talk is not None:
+            self._talk.stream.close()
+        self._outbox.park()
+
+    def _hear(self, message: ServerMessage) -> None:
         kind = message.WhichOneof("kind")
-        if kind == "welcome":
-            talk.accept(message.welcome)
+        if kind == "welcome" and self._talk is not None:
+            self._heard_at = time.monotonic()
+            self._talk.accept(message.welcome)
         elif kind == "ack":
+            self._heard_at = time.monotonic()
             self._outbox.acknowledge(message.ack.sequence)
         elif kind == "problem" and message.problem.kind == Problem.REFUSED:
             self._set_aside(message.problem.message)
-            return False
-        return True
 
     def _set_aside(self, reason: str) -> None:
-        self._refused = True
+        self._over = True
         _log.warning("what an earlier process left is kept in %s, unsent: %s", self._spool.set_aside(), reason)

@@ -15,6 +15,7 @@ _log = logging.getLogger("rl4sys.client")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _EVERYTHING = 2**64
+_MOST_SETTLED_AT_ONCE = 256
 _LEAST_INCOMING_BYTES = 4 * 2**20
 """What may be on its way to the link's thread, however little is to stay in memory."""
 
@@ -80,6 +81,11 @@ class Outbox:
         """Trajectories to be sent that are in memory."""
         return len(self._unsent)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is more to settle."""
+        return bool(self._incoming)
+
     def put(self, fresh: Fresh) -> None:
         """Take a trajectory in; where the link does not keep up, the oldest that it has not seen is given up."""
         with self._lock:
@@ -95,9 +101,10 @@ class Outbox:
                 self._dropped_steps += oldest.steps
 
     def settle(self) -> list[Fresh]:
-        """Encode and store what came in, and return it."""
+        """Encode and store some of what came in, and return it."""
         settled: list[Fresh] = []
-        while (fresh := self._next_incoming()) is not None:
+        # Not all at once: a host that is faster than this must not keep the link from sending and hearing.
+        while len(settled) < _MOST_SETTLED_AT_ONCE and (fresh := self._next_incoming()) is not None:
             settled.append(fresh)
             try:
                 content = fresh.encode()
@@ -145,7 +152,8 @@ class Outbox:
         """Put what is in memory on disk, for the next process of this client to send, and let go of the disk."""
         with self._lock:
             self._parked = True
-        self.settle()
+        while self.unsettled:
+            self.settle()
         kept: list[_Held] = []
         room = self._spool.room
         for held in reversed([*self._sent, *self._unsent]):

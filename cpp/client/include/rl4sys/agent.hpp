@@ -55,7 +55,7 @@ public:
     /// Logarithm of the probability of the action as it was drawn; none if it is a fallback.
     std::optional<float> logProb() const noexcept { return fellBack() ? std::nullopt : std::optional(logProb_); }
 
-    /// Why the policy did not decide; empty if it did. Holds until the thread's next decision.
+    /// Why the policy did not decide; empty if it did. It is the trajectory's, like `values`.
     std::string_view fallbackReason() const noexcept { return reason_; }
 
     /// The reward as last given.
@@ -109,6 +109,7 @@ private:
     std::shared_ptr<client::Client> client_;
     client::Episode* episode_ = nullptr;
     std::vector<float> values_;
+    std::string reason_;
 };
 
 /// How a client is doing, since it was made.

@@ -76,6 +76,13 @@ public:
     public:
         Memory() = default;
 
+        /// What it takes, used or not.
+        std::size_t bytes() const noexcept {
+            const std::size_t step = sizeof(float) * (row_.width() + move_.width() + 2) +
+                                     sizeof(std::int64_t) * choice_.width() + mask_.width();
+            return room_ * step;
+        }
+
     private:
         friend class Recorder;
 
@@ -90,7 +97,9 @@ public:
         }
 
         void grow() {
-            const std::size_t room = std::max<std::size_t>(64, 2 * room_);
+            // Short episodes of wide rows should not take a multiple of what they hold.
+            const std::size_t first = std::clamp<std::size_t>(firstFloats / std::max<std::size_t>(1, row_.width()), 2, 64);
+            const std::size_t room = room_ == 0 ? first : 2 * room_;
             row_.grow(room_, room);
             mask_.grow(room_, room);
             choice_.grow(room_, room);
@@ -99,6 +108,8 @@ public:
             logProb_.grow(room_, room);
             room_ = room;
         }
+
+        static constexpr std::size_t firstFloats = 4096;
 
         std::size_t room_ = 0;
         detail::Column<float> row_;
