@@ -107,14 +107,15 @@ def faults() -> None:
 class Killer(threading.Thread):
     """Starts a server, and kills and starts it again, until it is stopped."""
 
-    def __init__(self, root: str, port: str) -> None:
+    def __init__(self, root: str, port: str, every_seconds: float = 4.0) -> None:
         super().__init__(daemon=True)
-        self._root, self._port, self._stopping = root, port, threading.Event()
+        self._root, self._port, self._every_seconds = root, port, every_seconds
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         while not self._stopping.is_set():
             process, _ = start_server(self._root, self._port)
-            self._stopping.wait(4.0)
+            self._stopping.wait(self._every_seconds)
             process.kill()
             process.wait()
 

@@ -342,7 +342,7 @@ def test_a_file_that_is_not_there_or_is_none_is_named_alike(show: Show, tmp_path
     for path in (tmp_path / "nowhere.json", tmp_path):
         with pytest.raises(ConfigError, match="no config file"):
             load_client_config(path)
-        assert f'no config file "{path}"' in show(path).stderr
+        assert f"no config file '{path}'" in show(path).stderr
 
 
 def test_a_yaml_file_is_refused_with_a_command_that_converts_it(show: Show, tmp_path: Path) -> None:

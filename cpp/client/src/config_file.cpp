@@ -195,7 +195,7 @@ Json parseBlock(const std::string& text, const std::string& source) {
 
 Json readConfigFile(const fs::path& path) {
     if (!isFile(path)) {
-        throw ConfigError("no config file " + shown(path.string()) + "; confPath should name a client's JSON file");
+        throw ConfigError("no config file '" + path.string() + "'; confPath should name a client's JSON file");
     }
     return readExtended(path, {});
 }

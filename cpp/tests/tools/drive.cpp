@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -105,7 +106,17 @@ float percentile(std::vector<float>& values, double share) {
     return *place;
 }
 
-nlohmann::json described(const rl4sys::Statistics& statistics, std::vector<Seen>& all) {
+/// The most memory this process ever had; getrusage would count that of the process it was forked from.
+long peakKilobytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+        long kilobytes = 0;
+        if (word == "VmHWM:" && status >> kilobytes) return kilobytes;
+    }
+    return 0;
+}
+
+nlohmann::json described(const rl4sys::Statistics& statistics, long peak, std::vector<Seen>& all) {
     std::vector<float> microseconds;
     std::set<std::string> reasons;
     long slow = 0;
@@ -116,8 +127,6 @@ nlohmann::json described(const rl4sys::Statistics& statistics, std::vector<Seen>
         slow += seen.slow;
         slowWaits += seen.slowWaits;
     }
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
     return {{"decisions", statistics.decisions},
             {"fallback_decisions", statistics.fallbackDecisions},
             {"version", statistics.version.value_or(0)},
@@ -136,7 +145,7 @@ nlohmann::json described(const rl4sys::Statistics& statistics, std::vector<Seen>
             {"observations", all.front().firstObservations},
             {"actions", all.front().firstActions},
             {"log_probs", all.front().firstLogProbs},
-            {"peak_kilobytes", usage.ru_maxrss},
+            {"peak_kilobytes", peak},
             {"seconds_deciding", std::accumulate(microseconds.begin(), microseconds.end(), 0.0) / 1e6},
             {"microseconds",
              {{"p50", percentile(microseconds, 0.5)},
@@ -164,7 +173,7 @@ void drive(int count, char** values) {
     }
     for (std::thread& thread : threads) thread.join();
     agent.close();
-    std::cout << described(agent.statistics(), seen).dump() << std::endl;
+    std::cout << described(agent.statistics(), peakKilobytes(), seen).dump() << std::endl;
 }
 
 }  // namespace
