@@ -1,5 +1,9 @@
 #pragma once
 
+#if __cplusplus < 202002L
+#error "rl4sys needs C++20: compile with -std=c++20"
+#endif
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -166,7 +170,7 @@ public:
     /// \throws ConfigError if the file cannot be used, or the server refuses what it says.
     explicit RL4SysAgent(const std::filesystem::path& confPath, AgentOptions options = {});
 
-    /// Closes.
+    /// Closes. One that was moved from can only be destroyed or assigned to.
     ~RL4SysAgent();
     RL4SysAgent(RL4SysAgent&&) noexcept;
     RL4SysAgent& operator=(RL4SysAgent&&) noexcept;
