@@ -350,15 +350,21 @@ def test_what_memory_cannot_hold_is_spooled_while_the_server_is_away(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_what_could_not_be_delivered_before_closing_is_sent_by_the_next_process(
-    make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
-) -> None:
+def leave_an_episode(make_server: MakeServer, make_agent: MakeAgent) -> ScriptedServer:
+    """Of seven steps, on disk, by an agent that was closed after its server was; that server."""
     server = make_server()
     agent = make_agent(server)
     server.stop()
     until(lambda: not agent.statistics().connected)
     System(agent).episode(7)
     agent.close()
+    return server
+
+
+def test_what_could_not_be_delivered_before_closing_is_sent_by_the_next_process(
+    make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    server = leave_an_episode(make_server, make_agent)
     again = make_server(port=server.port)
     heir = make_agent(again)
     until(lambda: not [path for path in tmp_path.rglob("*") if path.is_file()])
@@ -372,12 +378,7 @@ def test_what_could_not_be_delivered_before_closing_is_sent_by_the_next_process(
 def test_what_an_earlier_life_left_does_not_hold_up_the_model(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
-    server = make_server()
-    agent = make_agent(server)
-    server.stop()
-    until(lambda: not agent.statistics().connected)
-    System(agent).episode(7)
-    agent.close()
+    server = leave_an_episode(make_server, make_agent)
     again = make_server(port=server.port)
     again.on_trajectories = keep_silent
     heir = make_agent(again)

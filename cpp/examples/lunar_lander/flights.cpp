@@ -129,16 +129,7 @@ std::vector<Option> knownOptions() {
 }  // namespace lunar
 
 int main(int count, char** arguments) {
-    try {
-        const lunar::Options options(lunar::knownOptions(), std::span(arguments + 1, arguments + count));
-        if (options.given("--help")) {
-            std::cout << options.usage("Fly by rule; prints of each flight its return, its moves and how it ended.");
-        } else {
-            lunar::flyAll(options);
-        }
-        return 0;
-    } catch (const std::exception& problem) {
-        std::cerr << "lunar_lander_flights: " << problem.what() << "\n";
-        return 2;
-    }
+    return lunar::runProgram("lunar_lander_flights",
+                             "Fly by rule; prints of each flight its return, its moves and how it ended.",
+                             lunar::knownOptions(), std::span(arguments + 1, arguments + count), lunar::flyAll);
 }

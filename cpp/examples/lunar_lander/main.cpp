@@ -213,16 +213,6 @@ std::vector<Option> knownOptions() {
 }  // namespace lunar
 
 int main(int count, char** arguments) {
-    try {
-        const lunar::Options options(lunar::knownOptions(), std::span(arguments + 1, arguments + count));
-        if (options.given("--help")) {
-            std::cout << options.usage("Fly Lunar Lander with a policy that a running RL4Sys server trains.");
-        } else {
-            lunar::train(options);
-        }
-        return 0;
-    } catch (const std::exception& problem) {
-        std::cerr << "lunar_lander: " << problem.what() << "\n";
-        return 2;
-    }
+    return lunar::runProgram("lunar_lander", "Fly Lunar Lander with a policy that a running RL4Sys server trains.",
+                             lunar::knownOptions(), std::span(arguments + 1, arguments + count), lunar::train);
 }

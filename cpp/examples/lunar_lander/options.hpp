@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <exception>
+#include <functional>
+#include <iostream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -77,5 +80,23 @@ private:
 
     std::vector<Option> options_;
 };
+
+/// A program as its command line is all it needs to know: says what it is for, or runs, or says what is wrong.
+/// \return its exit code.
+inline int runProgram(const std::string& name, const std::string& purpose, std::vector<Option> known,
+                      std::span<char* const> arguments, const std::function<void(const Options&)>& run) {
+    try {
+        const Options options(std::move(known), arguments);
+        if (options.given("--help")) {
+            std::cout << options.usage(purpose);
+        } else {
+            run(options);
+        }
+        return 0;
+    } catch (const std::exception& problem) {
+        std::cerr << name << ": " << problem.what() << "\n";
+        return 2;
+    }
+}
 
 }  // namespace lunar
