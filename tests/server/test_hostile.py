@@ -69,7 +69,7 @@ def nobody_else_notices(target: LiveServer, neighbour: WireClient) -> Iterator[N
     assert target.running
     neighbour.send_trajectories(some_trajectory(neighbour.acknowledged + 1))
     neighbour.hear_ack(neighbour.acknowledged + 1)
-    assert memory_bytes(target.pid) - before < MOST_GROWTH_BYTES
+    eventually(lambda: memory_bytes(target.pid) - before < MOST_GROWTH_BYTES)
     assert {name.partition("-")[0] for name in policies(target)} <= {"neighbour", "liar", "probe"}
 
 
@@ -425,7 +425,7 @@ def test_what_a_client_said_last_is_not_kept(target: LiveServer) -> None:
         client.send(delimited(3, b"\x10\x07" + delimited(100, bytes(20 * 2**20))))
     policy = target.await_policy("liar", lambda found: sum(c.report.decisions == 7 for c in found.clients) == 12)
     assert len(policy.SerializeToString()) < 2**20
-    assert memory_bytes(target.pid) - before < 12 * 20 * 2**20 / 2
+    eventually(lambda: memory_bytes(target.pid) - before < 12 * 20 * 2**20 / 4)
     for client in clients:
         client.close()
 

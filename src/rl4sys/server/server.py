@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import fcntl
 import logging
 import signal
@@ -28,6 +29,8 @@ _log = logging.getLogger("rl4sys.server")
 
 _GRACE_SECONDS = 2.0
 _CALLS_OF_TOOLS = 64
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # as glibc's malloc.h numbers them
+_KEPT_BYTES = 1 << 20
 _OPTIONS: list[tuple[str, Any]] = [
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
@@ -109,6 +112,7 @@ class Server:
 
 async def serve(config: ServerConfig, ready: Callable[[Server], None]) -> None:
     """Run a server until SIGTERM or SIGINT; ``ready`` is called once it listens."""
+    _return_freed_memory()
     server = Server(config)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -121,6 +125,17 @@ async def serve(config: ServerConfig, ready: Callable[[Server], None]) -> None:
         _log.info("stopping")
     finally:
         await server.stop()
+
+
+def _return_freed_memory() -> None:
+    """Large messages come and go: glibc, left alone, learns from the first to keep the room of later ones.
+
+    The processes that learn are started afresh and keep glibc's ways, which suit tensors.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            mallopt(parameter, _KEPT_BYTES)
 
 
 def _hold(root: Path) -> TextIO:
