@@ -59,7 +59,7 @@ def overhead(options: argparse.Namespace) -> None:
     arms = ["--policy", "lru,quiet,rl4sys", "--shadow"]
     with server() as address:
         long = run(options.program, *arms, *rounds_of(50_000, options.rounds), "--settle", "--server-address", address)
-        short = run(options.program, *arms, *rounds_of(2_500, 400), "--server-address", address)
+        short = run(options.program, *arms, *rounds_of(2_500, 1200), "--server-address", address)
     for name, slices in long["policies"].items():
         print(f"  {name:<8} {typical(slices)}")
     print("  more than the other: median of the rounds [95 % interval of it] (quartiles)")

@@ -49,7 +49,7 @@ class Case:
     @property
     def outputs(self) -> int:
         size = self.action.choices if isinstance(self.action, Discrete) else self.action.size
-        return 2 * size if self.head.startswith("squashed") else size
+        return 2 * size if self.head.startswith("squashed") or self.head == "uniform" else size
 
     @property
     def spec(self) -> Spec:
@@ -68,6 +68,16 @@ CASES = {
     "squashed_gaussian": Case(TORQUES, "squashed_gaussian", "gelu", (16, 16), key=7, gain=0.5),
     "mode": Case(TORQUES, "mode", "elu", (16, 16), key=8),
     "squashed_mode": Case(TORQUES, "squashed_mode", "tanh", (16,), key=9),
+    "noisy_squash": Case(TORQUES, "noisy_squash", "relu", (16,), key=10, gain=0.5),
+    "squash": Case(TORQUES, "squash", "silu", (16,), key=11),
+    "uniform": Case(TORQUES, "uniform", "tanh", (8,), key=12),
+}
+
+
+BOUNDED_OPTIONS = {
+    "squashed_gaussian": {"log_std_min": -1.0, "log_std_max": 0.25},
+    "noisy_squash": {"sigma": 0.5},
+    "uniform": {"parameters": 2.0},
 }
 
 
@@ -98,10 +108,9 @@ class Maker:
         if case.head == "gaussian":
             self.weights["log_std"] = self.uniform(case.outputs)
             return Operation("gaussian", ("log_std",))
-        if isinstance(case.action, Box) and case.head.startswith("squashed"):
+        if isinstance(case.action, Box) and case.head != "mode":
             self.weights |= dict(zip(("low", "high"), case.action.bounds(), strict=True))
-            options = {"log_std_min": -1.0, "log_std_max": 0.25} if case.head == "squashed_gaussian" else {}
-            return Operation(case.head, ("low", "high"), options)
+            return Operation(case.head, ("low", "high"), BOUNDED_OPTIONS.get(case.head, {}))
         return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
 
 

@@ -110,7 +110,8 @@ TEST_P(GoldenValuesTest, DecidesAsTheNumpyFormDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, GoldenValuesTest,
-                         testing::Values("gaussian", "squashed_gaussian", "mode", "squashed_mode"),
+                         testing::Values("gaussian", "squashed_gaussian", "mode", "squashed_mode", "noisy_squash",
+                                         "squash", "uniform"),
                          nameOf);
 
 }  // namespace

@@ -80,7 +80,17 @@ class Registry:
             ) from problem
 
 
-ALGORITHMS = Registry("algorithm", {"ppo": "rl4sys.algorithms.ppo:PPO", "dqn": "rl4sys.algorithms.dqn:DQN"})
+ALGORITHMS = Registry(
+    "algorithm",
+    {
+        "a2c": "rl4sys.algorithms.a2c:A2C",
+        "dqn": "rl4sys.algorithms.dqn:DQN",
+        "ppo": "rl4sys.algorithms.ppo:PPO",
+        "reinforce": "rl4sys.algorithms.reinforce:Reinforce",
+        "rpo": "rl4sys.algorithms.rpo:RPO",
+        "trpo": "rl4sys.algorithms.trpo:TRPO",
+    },
+)
 NETWORKS = Registry("network", {"mlp": "rl4sys.networks.mlp:MLP"})
 BUFFERS = Registry(
     "buffer", {"trajectory": "rl4sys.buffers.rollout:Rollout", "uniform": "rl4sys.buffers.replay:Replay"}

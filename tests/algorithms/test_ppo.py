@@ -10,19 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl4sys.algorithms.actor_critic import categorical_terms, gaussian_terms, importance
 from rl4sys.algorithms.base import Recipe
 from rl4sys.algorithms.numerics import descend, make_adam
 from rl4sys.algorithms.ppo import (
     PPO,
     PPOConfig,
-    categorical_terms,
     clipped_policy_loss,
-    gaussian_terms,
-    importance,
     kl_estimate,
     value_loss,
 )
-from rl4sys.buffers.base import transitions
+from rl4sys.buffers.base import Batch, transitions
 from rl4sys.buffers.rollout import RolloutConfig
 from rl4sys.config import parse
 from rl4sys.errors import ConfigError
@@ -30,6 +28,11 @@ from rl4sys.experiment.tree import split
 from rl4sys.networks.state import module_state, optimizer_state
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
+
+
+def prepare(ppo: PPO, batch: Batch) -> dict[str, Tensor]:
+    """What an update learns from."""
+    return ppo._networks.with_advantages(batch, ppo._options.gamma, ppo._options.gae_lambda)
 
 
 def t(*values: float) -> Tensor:
@@ -115,8 +118,8 @@ def rollout(end: str) -> dict[str, np.ndarray]:
 def test_only_a_terminated_episode_has_nothing_after_it(end: str) -> None:
     ppo, batch = make_ppo(), rollout(end)
     with torch.no_grad():
-        led_to = float(ppo._value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
-    prepared = ppo._with_advantages(batch)
+        led_to = float(ppo._networks.value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
+    prepared = prepare(ppo, batch)
     after = 0.0 if end == "terminated" else led_to
     assert led_to != 0, "a value of nothing would make the cases equal"
     assert prepared["return"].tolist() == pytest.approx([1.75 + after / 8, 1.5 + after / 4, 1 + after / 2], abs=1e-6)
@@ -183,7 +186,7 @@ def chance(ppo: PPO) -> float:
 
 def worth(ppo: PPO) -> float:
     with torch.no_grad():
-        return float(ppo._value({"state": torch.zeros(1, 2)}))
+        return float(ppo._networks.value({"state": torch.zeros(1, 2)}))
 
 
 def test_stale_steps_still_teach_what_pays() -> None:
@@ -224,13 +227,13 @@ def test_the_critic_learns_the_worth_of_the_policy_of_now_not_of_the_one_that_ac
 def test_the_worth_of_a_step_is_what_the_policy_of_now_would_have_made_of_those_after_it() -> None:
     ppo, batch = make_decided(), bandit(staleness=1)
     batch["last"] = batch["terminated"] = batch["ended"] = np.arange(10) == 9
-    prepared = ppo._with_advantages(batch)
+    prepared = prepare(ppo, batch)
     # Values are 0, gamma is 0.5 and lambda 1: the second step, of weight 1, reaches the first with all it paid.
     assert prepared["advantage"][:2].tolist() == pytest.approx([1.5, 1], abs=1e-6)
     batch["reward"] = np.eye(10, dtype=np.float32)[9]
     # A reward reaches back through the weights of all steps from its own to the one after.
     expected = [0.5**k * 0.125**k for k in range(4)]
-    assert ppo._with_advantages(batch)["advantage"].flip(0)[:4].tolist() == pytest.approx(expected, abs=1e-6)
+    assert prepare(ppo, batch)["advantage"].flip(0)[:4].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def contents(ppo: PPO) -> tuple[str, dict[str, bytes]]:
@@ -250,7 +253,7 @@ def test_an_update_from_fresh_steps_is_that_of_a_batch_that_knows_no_staleness()
 
 def test_among_stale_steps_the_fresh_keep_their_weight_and_log_probability_exactly() -> None:
     batch = {**bandit(staleness=0), "staleness": np.arange(10) % 2}
-    prepared = make_decided()._with_advantages(batch)
+    prepared = prepare(make_decided(), batch)
     assert (prepared["weight"][::2] == 1).all()
     assert prepared["log_prob"][::2].tolist() == batch["log_prob"][::2].tolist()
     assert (prepared["weight"][3::2] < 0.2).all()

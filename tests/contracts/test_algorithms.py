@@ -38,6 +38,13 @@ CASES = {
         {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3, "gradient_steps": 30},
         {"size": 256, "episodes": 24},
     ),
+    "rpo": ("rpo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
+    "a2c, choices": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "a2c, numbers": ("a2c", NUMBERS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "reinforce": ("reinforce", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "reinforce, no baseline": ("reinforce", NUMBERS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
+    "trpo, choices": ("trpo", CHOICES, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
+    "trpo, numbers": ("trpo", NUMBERS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
     "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
     "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }

@@ -39,6 +39,16 @@ class Case:
         return form(self.program, self.weights, self.rows.shape[1])
 
 
+PAIRED_HEADS = ("squashed_gaussian", "squashed_mode", "uniform")
+BOUNDED_OPTIONS: dict[str, dict[str, float]] = {
+    "squashed_gaussian": {"log_std_min": -2.0, "log_std_max": 0.5},
+    "squashed_mode": {},
+    "noisy_squash": {"sigma": 0.3},
+    "squash": {},
+    "uniform": {"parameters": 2},
+}
+
+
 class Builder:
     """Adds operations with random weights of a scale that keeps values near 1."""
 
@@ -67,11 +77,11 @@ class Builder:
     def head(self, name: str) -> Operation:
         if name == "gaussian":
             return Operation(name, (self.array(self.size, scale=0.5),))
-        if name.startswith("squashed"):
-            low, high = self.array(self.size // 2), self.array(self.size // 2)
+        if name in BOUNDED_OPTIONS:
+            size = self.size // (2 if name in PAIRED_HEADS else 1)
+            low, high = self.array(size), self.array(size)
             self.weights[high] = self.weights[low] + 1.0 + np.abs(self.weights[high])
-            options = {"log_std_min": -2.0, "log_std_max": 0.5} if name == "squashed_gaussian" else {}
-            return Operation(name, (low, high), options)
+            return Operation(name, (low, high), BOUNDED_OPTIONS[name])
         return Operation(name, (), {"epsilon": 0.3} if name == "epsilon_greedy" else {})
 
 
@@ -84,7 +94,7 @@ def cases(draw: st.DrawFn) -> Case:
         builder.normalize()
     for width, activation in layers:
         builder.layer(width, activation)
-    if head.startswith("squashed") and builder.size % 2:
+    if head in PAIRED_HEADS and builder.size % 2:
         builder.layer(builder.size + 1, None)
     program = Program(tuple(builder.body), builder.head(head))
     masked = head in DISCRETE_HEADS and draw(st.booleans())

@@ -161,11 +161,39 @@ def test_squashed_gaussian_clips_its_log_std_and_stays_within_its_bounds(form: F
     assert np.isfinite(log_probs).all()
 
 
+def test_noisy_squash_adds_noise_to_the_squashed_action_and_stays_within_its_bounds(form: Form) -> None:
+    noisy = Operation("noisy_squash", ("low", "high"), {"sigma": 0.1})
+    actions, log_probs = _many(form, noisy, [0.0, 8.0], weights=BOUNDS)
+    np.testing.assert_allclose([actions[:, 0].mean(), actions[:, 0].std()], [1.0, 0.2], atol=0.005)
+    assert (actions[:, 1] == 11.0).mean() == pytest.approx(0.5, abs=0.01)
+    assert actions[:, 1].max() == 11.0
+    assert (log_probs == 0).all()
+
+
+@pytest.mark.parametrize("row", [[5.0, -5.0], [5.0, -5.0, 1.0, 1.0]])
+def test_uniform_draws_from_the_whole_box_whatever_reaches_it(form: Form, row: list[float]) -> None:
+    anywhere = Operation("uniform", ("low", "high"), {"parameters": len(row) // 2})
+    actions, log_probs = _many(form, anywhere, row, weights=BOUNDS)
+    for element, (low, high) in enumerate(zip(BOUNDS["low"], BOUNDS["high"], strict=True)):
+        shares, _ = np.histogram(actions[:, element], bins=10, range=(low, high))
+        np.testing.assert_allclose(shares / COUNT, 0.1, atol=0.004)
+    np.testing.assert_allclose(log_probs, -2 * math.log(2), rtol=1e-6)
+    np.testing.assert_allclose(actions[0], BOUNDS["low"] + Draws(11).uniforms(2) * (BOUNDS["high"] - BOUNDS["low"]))
+    greedy = anywhere.greedy()
+    assert greedy.name == ("squash" if len(row) == 2 else "squashed_mode")
+    np.testing.assert_allclose(
+        _many(form, greedy, row, weights=BOUNDS)[0][0], [-1 + 2 * (math.tanh(5) + 1), 10 + 0.5 * (1 - math.tanh(5))]
+    )
+
+
 def test_the_deterministic_box_heads_give_the_middle_of_the_distribution(form: Form) -> None:
     actions, log_probs = _many(form, Operation("mode"), [3, -4])
     assert (actions == [3, -4]).all()
     assert (log_probs == 0).all()
     actions, log_probs = _many(form, Operation("squashed_mode", ("low", "high")), [0.5, 0, 8, 8], weights=BOUNDS)
+    np.testing.assert_allclose(actions[0], [-1 + 2 * (math.tanh(0.5) + 1), 10.5], rtol=1e-6)
+    assert (log_probs == 0).all()
+    actions, log_probs = _many(form, Operation("squash", ("low", "high")), [0.5, 0], weights=BOUNDS)
     np.testing.assert_allclose(actions[0], [-1 + 2 * (math.tanh(0.5) + 1), 10.5], rtol=1e-6)
     assert (log_probs == 0).all()
 

@@ -49,6 +49,9 @@ const std::map<std::string, Kind>& kinds() {
         {"mode", {Place::boxHead}},
         {"squashed_gaussian", {Place::boxHead, 2, {"log_std_min", "log_std_max"}}},
         {"squashed_mode", {Place::boxHead, 2}},
+        {"noisy_squash", {Place::boxHead, 2, {"sigma"}}},
+        {"squash", {Place::boxHead, 2}},
+        {"uniform", {Place::boxHead, 2, {"parameters"}}},
     };
     return all;
 }

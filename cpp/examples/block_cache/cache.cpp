@@ -24,6 +24,10 @@ Shard::Shard(std::size_t capacityBytes, std::size_t blockBytes, bool history)
 }
 
 std::optional<Miss> Shard::read(BlockId id, std::size_t offset, std::span<char> value, Kind kind) {
+    if (history_) {
+        history_->frequency.prefetch(id);
+        history_->ghosts.prefetch(id);
+    }
     const std::lock_guard lock(mutex_);
     ++requests_;
     const auto found = places_.find(id);

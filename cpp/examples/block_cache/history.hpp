@@ -30,6 +30,9 @@ public:
     explicit FrequencySketch(std::size_t blocks)
         : lines_(std::bit_ceil(std::max<std::size_t>(1, blocks / 2))), period_(10 * blocks) {}
 
+    /// What `add` and `estimate` will look at is fetched while other things are done.
+    void prefetch(BlockId id) const noexcept { __builtin_prefetch(&lines_[hashed(id) & (lines_.size() - 1)], 1); }
+
     void add(BlockId id) noexcept {
         const std::uint64_t hash = hashed(id);
         Line& line = lines_[hash & (lines_.size() - 1)];
@@ -81,6 +84,9 @@ class GhostHistory {
 public:
     /// \param room how many evictions are remembered.
     explicit GhostHistory(std::size_t room) : room_(room), ghosts_(std::bit_ceil(4 * room)) {}
+
+    /// What `request` will look at is fetched while other things are done.
+    void prefetch(BlockId id) const noexcept { __builtin_prefetch(&ghosts_[hashed(id) & (ghosts_.size() - 1)]); }
 
     void add(BlockId id, std::shared_ptr<Tally> displacedBy) { place(id) = {id, ++evictions_, std::move(displacedBy)}; }
 

@@ -9,7 +9,16 @@ namespace {
 
 constexpr std::int64_t admit = 1;
 
-float logarithm(std::uint32_t count) { return 0.25f * std::log2(1.0f + static_cast<float>(count)); }
+/// For each count that a FrequencySketch can give.
+const std::array<float, 256> logarithms = [] {
+    std::array<float, 256> table{};
+    for (std::size_t count = 0; count < table.size(); ++count) {
+        table[count] = 0.25f * std::log2(1.0f + static_cast<float>(count));
+    }
+    return table;
+}();
+
+float logarithm(std::uint32_t count) { return logarithms[std::min<std::size_t>(count, logarithms.size() - 1)]; }
 
 /// Logarithmic, so that a few blocks with hundreds of hits do not drown what is to be learnt about all others.
 double rewardOf(const std::shared_ptr<Tally>& tally) {

@@ -14,7 +14,7 @@ namespace block_cache {
 
 /// How a worker decides and learns.
 struct Learning {
-    std::uint32_t recordEvery = 8;         ///< One decision in so many is learnt from; 0 for none.
+    std::uint32_t recordEvery = 16;        ///< One decision in so many is learnt from; 0 for none.
     std::uint32_t horizon = 1024;          ///< Misses of this worker until the outcome of a decision counts as known.
     std::uint32_t trajectorySteps = 256;   ///< Decisions that are sent together.
     bool shadow = false;                   ///< Decide and learn, but admit everything.

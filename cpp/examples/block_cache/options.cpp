@@ -21,7 +21,7 @@ const char* const usage = R"(usage: block_cache [options]
   --settle                let what a slice has set going come to an end before the next begins
   --seed N                [0]
   --cache-mb N            [16]
-  --record-every N        learn from one decision in so many [8]
+  --record-every N        learn from one decision in so many [16]
   --horizon N             misses of a worker until the outcome of a decision counts as known [1024]
   --directory PATH        where the store is, or is to be written [a directory of the system's for temporary files]
   --config PATH           the client's settings [client.json]

@@ -27,7 +27,7 @@ class AlgorithmConfig(Config):
     """Which algorithm: ppo, dqn, or the name a plugin registered."""
 
 
-Options = TypeVar("Options", bound=AlgorithmConfig)
+Options = TypeVar("Options", bound=AlgorithmConfig, covariant=True)  # noqa: PLC0105 - as read in every signature
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, e
     return torch.optim.Adam([{"params": list(group)} for group in groups], lr=lr, eps=eps, fused=True)
 
 
+def make_rmsprop(learnt: nn.Module, lr: float) -> torch.optim.RMSprop:
+    """As the actor-critic papers have it: squares averaged over about a hundred steps, a small constant added."""
+    return torch.optim.RMSprop(learnt.parameters(), lr=lr, alpha=0.99, eps=1e-5, foreach=True)
+
+
 def set_lr(optimizer: torch.optim.Optimizer, lr: float | Sequence[float]) -> None:
     """One rate for all groups of parameters, or one each."""
     groups = optimizer.param_groups

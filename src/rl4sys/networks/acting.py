@@ -34,7 +34,7 @@ class TorchPolicy:
         return Decision(action.reshape(len(action), *self.spec.action.shape), log_prob, memory)
 
     def greedy(self) -> TorchPolicy:
-        return replace(self, head=Program((), self.head).greedy().head)
+        return replace(self, head=self.head.greedy())
 
     def snapshot(self, version: int) -> Snapshot:
         """The policy as it is now; an `ExportError` says why where the network has no such form."""

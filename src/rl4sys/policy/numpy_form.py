@@ -259,6 +259,22 @@ def _squashed_mode(outputs: Array, head: Operation, weights: Columns, draws: Dra
     return _stretch(mean, head, weights), np.zeros(len(outputs))
 
 
+def _noisy_squash(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    sigma = head.options["sigma"]
+    place = np.clip(np.tanh(outputs.astype(np.float64)) + sigma * _normals_like(outputs, draws), -1.0, 1.0)
+    return _between(place, head, weights), np.zeros(len(outputs))
+
+
+def _squash(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    return _stretch(outputs.astype(np.float64), head, weights), np.zeros(len(outputs))
+
+
+def _uniform(outputs: Array, head: Operation, weights: Columns, draws: Draws) -> tuple[Array, Array]:
+    size = outputs.shape[1] // head.numbers_per_element()
+    place = 2.0 * draws.uniforms(len(outputs) * size).reshape(-1, size) - 1.0
+    return _between(place, head, weights), np.full(len(outputs), -size * math.log(2.0))
+
+
 def _log_slope(u: Array) -> Array:
     """The logarithm of tanh's derivative: ln(1 - tanh(u)^2) in a form that does not cancel."""
     softplus: Array = np.maximum(-2.0 * u, 0.0) + np.log1p(np.exp(-np.abs(2.0 * u)))
@@ -267,8 +283,13 @@ def _log_slope(u: Array) -> Array:
 
 def _stretch(u: Array, head: Operation, weights: Columns) -> Array:
     """tanh(u), with -1..1 stretched to low..high."""
+    return _between(np.tanh(u), head, weights)
+
+
+def _between(place: Array, head: Operation, weights: Columns) -> Array:
+    """A place in -1..1 as one in low..high."""
     low, high = (weights[name].astype(np.float64) for name in head.weights)
-    return (low + 0.5 * (np.tanh(u) + 1.0) * (high - low)).astype(np.float32)
+    return (low + 0.5 * (place + 1.0) * (high - low)).astype(np.float32)
 
 
 _BoxHead: TypeAlias = Callable[[Array, Operation, Columns, Draws], tuple[Array, Array]]
@@ -277,4 +298,7 @@ _BOX: dict[str, _BoxHead] = {
     "mode": _mode,
     "squashed_gaussian": _squashed_gaussian,
     "squashed_mode": _squashed_mode,
+    "noisy_squash": _noisy_squash,
+    "squash": _squash,
+    "uniform": _uniform,
 }

@@ -18,13 +18,17 @@ mode                                             x
 squashed_gaussian         low, high              x is mean and log_std; tanh(mean + exp(log_std) * z) scaled
                                                  to low..high; options ``log_std_min``, ``log_std_max``
 squashed_mode             low, high              the same with z = 0
+noisy_squash              low, high              tanh(x) + ``sigma`` * z, clipped to -1..1, scaled to low..high
+squash                    low, high              the same with z = 0
+uniform                   low, high              anywhere in low..high, whatever the ``parameters`` numbers an element
 ========================  =====================  =======================================================
 
 Draws (see `draws`) are used in order, row after row: categorical takes 1 a row, epsilon_greedy 2 (whether
 to explore, then which), the Gaussians 2 an element (Box-Muller: z = sqrt(-2 ln(1 - u0)) cos(2 pi u1)),
-the others none. The log-probability is that of the drawn action (of the value in -1..1 for the squashed
-Gaussian), 0 for the deterministic heads. A NaN in the head's input gives a legal action, the first legal
-or the NaN itself, and a NaN log-probability: cheap to test, impossible to miss.
+noisy_squash too, uniform 1 an element, the others none. The log-probability is that of the drawn action (of the
+value in -1..1 for the squashed Gaussian and uniform), 0 for the deterministic heads and noisy_squash. A NaN in the
+head's input gives a legal action, the first legal or the NaN itself, and a NaN log-probability: cheap to test,
+impossible to miss.
 """
 
 from __future__ import annotations
@@ -40,21 +44,25 @@ from rl4sys.spec import Columns
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "silu")
 DISCRETE_HEADS = ("categorical", "argmax", "epsilon_greedy")
-BOX_HEADS = ("gaussian", "mode", "squashed_gaussian", "squashed_mode")
+BOX_HEADS = ("gaussian", "mode", "squashed_gaussian", "squashed_mode", "noisy_squash", "squash", "uniform")
 HEADS = DISCRETE_HEADS + BOX_HEADS
 BODY = ("normalize", "linear", *ACTIVATIONS)
 
-_WEIGHT_COUNT = {"normalize": 2, "linear": 2, "gaussian": 1, "squashed_gaussian": 2, "squashed_mode": 2}
+_BOUNDED = ("squashed_gaussian", "squashed_mode", "noisy_squash", "squash", "uniform")
+_WEIGHT_COUNT = {"normalize": 2, "linear": 2, "gaussian": 1} | dict.fromkeys(_BOUNDED, 2)
 _OPTIONS = {
     "normalize": ("limit",),
     "epsilon_greedy": ("epsilon",),
     "squashed_gaussian": ("log_std_min", "log_std_max"),
+    "noisy_squash": ("sigma",),
+    "uniform": ("parameters",),
 }
 _GREEDY = {
     "categorical": "argmax",
     "epsilon_greedy": "argmax",
     "gaussian": "mode",
     "squashed_gaussian": "squashed_mode",
+    "noisy_squash": "squash",
 }
 
 
@@ -78,6 +86,21 @@ class Operation:
             raise SpecError(
                 f"{self.name} takes finite {_OPTIONS.get(self.name, ())} as options, got {dict(self.options)}"
             )
+        if self.name == "uniform" and self.options["parameters"] not in (1, 2):
+            raise SpecError(f"uniform takes 1 or 2 parameters an element, got {self.options['parameters']}")
+
+    def numbers_per_element(self) -> int:
+        """Of a head: how many it takes for each element of an action, or for each choice."""
+        if self.name == "uniform":
+            return int(self.options["parameters"])
+        return 2 if self.name in ("squashed_gaussian", "squashed_mode") else 1
+
+    def greedy(self) -> Operation:
+        """Of a head: the one that makes its best guess, without chance."""
+        name = _GREEDY.get(self.name, self.name)
+        if self.name == "uniform":
+            name = "squash" if self.numbers_per_element() == 1 else "squashed_mode"
+        return Operation(name, self.weights if name in _BOUNDED else ())
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "weights": list(self.weights), "options": dict(self.options)}
@@ -108,9 +131,7 @@ class Program:
 
     def greedy(self) -> Program:
         """The same program acting by its best guess, without chance."""
-        name = _GREEDY.get(self.head.name, self.head.name)
-        weights = self.head.weights if name == "squashed_mode" else ()
-        return Program(self.body, Operation(name, weights))
+        return Program(self.body, self.head.greedy())
 
     def output_size(self, input_size: int, weights: Columns) -> int:
         """Numbers reaching the head; a `SpecError` names the first operation whose weights do not fit."""
@@ -143,8 +164,8 @@ def _size_after(operation: Operation, size: int, weights: Columns) -> int:
         expected, size = [(outputs, size), (outputs,)], outputs
     elif operation.name in ("normalize", "gaussian"):
         expected = [(size,)] * len(shapes)
-    elif operation.name in ("squashed_gaussian", "squashed_mode"):
-        expected = [(size // 2,)] * 2
-    if shapes != expected or size < 1 or (operation.name.startswith("squashed") and size % 2):
+    elif operation.name in _BOUNDED:
+        expected = [(size // operation.numbers_per_element(),)] * 2
+    if shapes != expected or size < 1 or size % operation.numbers_per_element():
         raise SpecError(f"{operation.name} got weights of shapes {shapes} for {size} numbers; expected {expected}")
     return size

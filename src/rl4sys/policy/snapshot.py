@@ -29,7 +29,7 @@ class Snapshot:
             raise SpecError(f"the head {self.program.head.name} does not draw actions of {self.spec.action}")
         outputs = self.program.output_size(input_size(self.spec), self.weights)
         expected = self.spec.action.choices if isinstance(self.spec.action, Discrete) else self.spec.action.size
-        if outputs != expected * (2 if self.program.head.name.startswith("squashed") else 1):
+        if outputs != expected * self.program.head.numbers_per_element():
             raise SpecError(f"the program gives {outputs} numbers for an action space of {expected}")
 
     def greedy(self) -> Snapshot:

@@ -159,10 +159,10 @@ struct Bounds {
     std::vector<float> low;
     std::vector<float> high;
 
-    /// Where tanh(`u`) lies when -1..1 is stretched to low..high.
+    /// Where `u` of -1..1 lies when that is stretched to low..high.
     float place(std::size_t i, double u) const noexcept {
         const double lowest = low[i];
-        return static_cast<float>(lowest + 0.5 * (std::tanh(u) + 1.0) * (high[i] - lowest));
+        return static_cast<float>(lowest + 0.5 * (u + 1.0) * (high[i] - lowest));
     }
 };
 
@@ -181,7 +181,7 @@ struct SquashedGaussian {
             const double z = normal(draws);
             const double logStd = clipped(values[size + i]);
             const double u = values[i] + std::exp(logStd) * z;
-            action[i] = bounds.place(i, u);
+            action[i] = bounds.place(i, std::tanh(u));
             logProb += normalLogProb(z, logStd) - logSlope(u);
         }
         return anyNan(values) ? notANumber : static_cast<float>(logProb);
@@ -206,12 +206,54 @@ struct SquashedMode {
     std::size_t drawsPerRow(std::size_t) const noexcept { return 0; }
 
     float move(std::span<const float> values, Draws&, std::span<float> action) const {
-        for (std::size_t i = 0; i < values.size() / 2; ++i) action[i] = bounds.place(i, values[i]);
+        for (std::size_t i = 0; i < values.size() / 2; ++i) action[i] = bounds.place(i, std::tanh(static_cast<double>(values[i])));
         return anyNan(values) ? notANumber : 0.0f;
     }
 };
 
+struct NoisySquash {
+    Bounds bounds;
+    double sigma;
+
+    std::size_t actionSize(std::size_t inputs) const noexcept { return inputs; }
+    std::size_t drawsPerRow(std::size_t inputs) const noexcept { return 2 * inputs; }
+
+    float move(std::span<const float> values, Draws& draws, std::span<float> action) const {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const double moved = std::tanh(static_cast<double>(values[i])) + sigma * normal(draws);
+            action[i] = bounds.place(i, moved < -1.0 ? -1.0 : (moved > 1.0 ? 1.0 : moved));
+        }
+        return anyNan(values) ? notANumber : 0.0f;
+    }
+};
+
+struct Squash {
+    Bounds bounds;
+
+    std::size_t actionSize(std::size_t inputs) const noexcept { return inputs; }
+    std::size_t drawsPerRow(std::size_t) const noexcept { return 0; }
+
+    float move(std::span<const float> values, Draws&, std::span<float> action) const {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            action[i] = bounds.place(i, std::tanh(static_cast<double>(values[i])));
+        }
+        return anyNan(values) ? notANumber : 0.0f;
+    }
+};
+
+struct Uniform {
+    Bounds bounds;
+
+    std::size_t actionSize(std::size_t) const noexcept { return bounds.low.size(); }
+    std::size_t drawsPerRow(std::size_t) const noexcept { return bounds.low.size(); }
+
+    float move(std::span<const float> values, Draws& draws, std::span<float> action) const {
+        for (std::size_t i = 0; i < action.size(); ++i) action[i] = bounds.place(i, 2.0 * draws.uniform() - 1.0);
+        return anyNan(values) ? notANumber : static_cast<float>(-std::numbers::ln2 * static_cast<double>(action.size()));
+    }
+};
+
 using DiscreteHead = std::variant<Categorical, ArgMax, EpsilonGreedy>;
-using BoxHead = std::variant<Gaussian, Mode, SquashedGaussian, SquashedMode>;
+using BoxHead = std::variant<Gaussian, Mode, SquashedGaussian, SquashedMode, NoisySquash, Squash, Uniform>;
 
 }  // namespace rl4sys::heads

@@ -130,21 +130,33 @@ inline Step makeStep(const Operation& operation, std::size_t& size) {
     return makeActivation(operation, size);
 }
 
-inline heads::Bounds makeBounds(const Operation& operation, std::size_t size) {
-    expectShapes(operation, size, {{size / 2}, {size / 2}});
-    if (size % 2 != 0) {
-        throw std::invalid_argument(operation.name + " takes a mean and a log_std each, so an even count; got " +
-                                    std::to_string(size));
+/// For a head that takes `each` numbers for every element of an action.
+inline heads::Bounds makeBounds(const Operation& operation, std::size_t size, std::size_t each) {
+    expectShapes(operation, size, {{size / each}, {size / each}});
+    if (size % each != 0) {
+        throw std::invalid_argument(operation.name + " takes " + std::to_string(each) +
+                                    " numbers for each element of an action; got " + std::to_string(size) + " in all");
     }
     return {operation.weights[0].values, operation.weights[1].values};
 }
 
 inline Head makeBoxHead(const Operation& operation, std::size_t size) {
     if (operation.name == "squashed_gaussian") {
-        return heads::SquashedGaussian{makeBounds(operation, size), option(operation, "log_std_min"),
+        return heads::SquashedGaussian{makeBounds(operation, size, 2), option(operation, "log_std_min"),
                                        option(operation, "log_std_max")};
     }
-    if (operation.name == "squashed_mode") return heads::SquashedMode{makeBounds(operation, size)};
+    if (operation.name == "squashed_mode") return heads::SquashedMode{makeBounds(operation, size, 2)};
+    if (operation.name == "noisy_squash") {
+        return heads::NoisySquash{makeBounds(operation, size, 1), option(operation, "sigma")};
+    }
+    if (operation.name == "squash") return heads::Squash{makeBounds(operation, size, 1)};
+    if (operation.name == "uniform") {
+        const double parameters = option(operation, "parameters");
+        if (parameters != 1.0 && parameters != 2.0) {
+            throw std::invalid_argument("uniform takes 1 or 2 parameters an element");
+        }
+        return heads::Uniform{makeBounds(operation, size, static_cast<std::size_t>(parameters))};
+    }
     if (operation.name == "gaussian") {
         expectShapes(operation, size, {{size}});
         return heads::Gaussian{operation.weights[0].values};

@@ -1,0 +1,162 @@
+"""What the on-policy algorithms share: an actor and a critic, and the advantages that they learn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl4sys.algorithms.base import Options, Recipe
+from rl4sys.algorithms.returns import generalized_advantages
+from rl4sys.buffers.base import Batch
+from rl4sys.networks.acting import TorchPolicy, to_tensors
+from rl4sys.networks.base import Blueprint, Tensors, action_outputs, build_network, observation_of, to_array
+from rl4sys.policy.program import Operation
+from rl4sys.spec import MASK, Array, Discrete
+
+ILLEGAL = -1e9
+"""A logit or a value low enough that its action is never taken, yet finite: 0 times it is 0."""
+
+ROLES = ("actor", "critic")
+
+
+def categorical_terms(logits: Tensor, action: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log-probability of each action, and the entropy, over the legal actions."""
+    if mask is not None:
+        logits = logits.masked_fill(~mask, ILLEGAL)
+    log_probs = logits.log_softmax(-1)
+    chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    return chosen, -(log_probs.exp() * log_probs).sum(-1)
+
+
+def gaussian_terms(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-density of each action, and the entropy, of independent normals."""
+    z = (action - mean) * (-log_std).exp()
+    log_prob = (-0.5 * z**2 - log_std).sum(-1) - 0.5 * math.log(2 * math.pi) * mean.shape[-1]
+    entropy = (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand(len(mean))
+    return log_prob, entropy
+
+
+def importance(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
+    """How likely an action is compared to when it was chosen, at most 1: V-trace's weight, both its bounds being 1."""
+    return (log_prob - behaviour_log_prob).exp().clamp(max=1)
+
+
+def standardized(values: Tensor) -> Tensor:
+    """Shifted and scaled to mean 0 and deviation 1."""
+    if len(values) < 2:
+        return values
+    return (values - values.mean()) / (values.std() + 1e-8)
+
+
+def blueprints(recipe: Recipe[Options]) -> Mapping[str, Blueprint]:
+    """What the network of each role takes and gives."""
+    # A first policy close to indifferent explores; see Andrychowicz et al. 2020, section 3.2.
+    actor = Blueprint(recipe.spec, action_outputs(recipe.spec), output_gain=0.01)
+    return {"actor": actor, "critic": Blueprint(recipe.spec, 1)}
+
+
+class ActorCritic(nn.Module):
+    """All that is learnt; ``log_std`` has an element per continuous action, the same in every state."""
+
+    def __init__(self, recipe: Recipe[Options], initial_log_std: float) -> None:
+        super().__init__()
+        self._spec, needed = recipe.spec, blueprints(recipe)
+        seeds = recipe.seed.generate_state(2).tolist()
+        self.actor, self.critic = (
+            build_network(recipe.network(role), needed[role], seed) for role, seed in zip(ROLES, seeds, strict=True)
+        )
+        spread = 0 if self.discrete else needed["actor"].outputs
+        self.log_std = nn.Parameter(torch.full((spread,), initial_log_std))
+        self.to(torch.device(recipe.device))
+
+    @property
+    def discrete(self) -> bool:
+        return isinstance(self._spec.action, Discrete)
+
+    @property
+    def device(self) -> torch.device:
+        return self.log_std.device
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        return [self.log_std, *self.actor.parameters()]
+
+    def policy(self) -> TorchPolicy:
+        if self.discrete:
+            return TorchPolicy(self._spec, self.actor, Operation("categorical"))
+        head, weights = Operation("gaussian", ("log_std",)), {"log_std": to_array(self.log_std)}
+        return TorchPolicy(self._spec, self.actor, head, weights)
+
+    def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
+        """Log-probability of the actions in ``rows``, and the entropy, now."""
+        outputs: Tensor = self.actor(observation_of(rows, "obs."))
+        if self.discrete:
+            return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
+        return gaussian_terms(outputs, self.log_std, rows["action"].reshape(len(outputs), -1))
+
+    def value(self, observation: Tensors) -> Tensor:
+        value: Tensor = self.critic(observation).squeeze(-1)
+        return value
+
+    def with_advantages(self, batch: Batch, gamma: float, gae_lambda: float) -> dict[str, Tensor]:
+        """The batch as tensors, with weights, the critic's values, the advantages and the returns they imply."""
+        tensors = dict(to_tensors(batch, self.device))
+        tensors |= self._seen_from_now(tensors)
+        with torch.no_grad():
+            value = self.value(observation_of(tensors, "obs."))
+        advantage = generalized_advantages(
+            batch["reward"],
+            to_array(value),
+            self._bootstrap(batch),
+            batch["last"],
+            gamma,
+            gae_lambda,
+            weight=to_array(tensors["weight"]),
+        )
+        tensors["value"], tensors["advantage"] = value, torch.as_tensor(advantage, device=self.device)
+        tensors["return"] = tensors["weight"] * tensors["advantage"] + value
+        return {name: column for name, column in tensors.items() if not name.startswith("next_")}
+
+    @torch.no_grad()
+    def _seen_from_now(self, rollout: Tensors) -> dict[str, Tensor]:
+        """For each step the ``log_prob`` to move away from, that of the policy of now, and its ``weight``.
+
+        What this very version chose has the log-probability recorded and the weight 1, exactly.
+        """
+        chosen = rollout["log_prob"]
+        staleness = rollout.get("staleness", torch.zeros(len(chosen), dtype=torch.int64, device=chosen.device))
+        weight = torch.ones_like(chosen)
+        if staleness.any():
+            now, _ = self.action_terms(rollout)
+            weight = torch.where(staleness > 0, importance(now, chosen), weight)
+            chosen = torch.where(staleness > 0, now, chosen)
+        return {"staleness": staleness, "log_prob": chosen, "weight": weight}
+
+    def _bootstrap(self, batch: Batch) -> Array:
+        """The critic's value of what each trajectory led to, 0 where the episode terminated there."""
+        bootstrap = np.zeros(len(batch["reward"]), np.float32)
+        going_on = np.flatnonzero(batch["last"] & ~batch["terminated"])
+        if len(going_on):
+            led_to = {name: column[going_on] for name, column in batch.items() if name.startswith("next_obs.")}
+            with torch.no_grad():
+                value = self.value(observation_of(to_tensors(led_to, self.device), "next_obs."))
+            bootstrap[going_on] = to_array(value)
+        return bootstrap
+
+
+def fit_of_critic(rollout: Tensors) -> dict[str, float]:
+    """How much of the returns' variance the critic foresaw: 1 is all, 0 none."""
+    spread = rollout["return"].var(unbiased=False)
+    unexplained = (rollout["return"] - rollout["value"]).var(unbiased=False)
+    return {"value/explained_variance": float(1 - unexplained / spread) if spread > 0 else 0.0}
+
+
+def lag_of(rollout: Tensors) -> dict[str, float]:
+    """How many versions old the experience is, and how much of it counts: 0 and 1 for this version's own."""
+    return {
+        "policy/staleness": rollout["staleness"].float().mean().item(),
+        "policy/importance": rollout["weight"].mean().item(),
+    }
