@@ -84,10 +84,13 @@ ALGORITHMS = Registry(
     "algorithm",
     {
         "a2c": "rl4sys.algorithms.a2c:A2C",
+        "ddpg": "rl4sys.algorithms.ddpg:DDPG",
         "dqn": "rl4sys.algorithms.dqn:DQN",
         "ppo": "rl4sys.algorithms.ppo:PPO",
         "reinforce": "rl4sys.algorithms.reinforce:Reinforce",
         "rpo": "rl4sys.algorithms.rpo:RPO",
+        "sac": "rl4sys.algorithms.sac:SAC",
+        "td3": "rl4sys.algorithms.td3:TD3",
         "trpo": "rl4sys.algorithms.trpo:TRPO",
     },
 )

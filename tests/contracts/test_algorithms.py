@@ -29,6 +29,22 @@ BANDIT_DQN = {
     "exploration": 0.3,
     "target_update_interval": 32,
 }
+BANDIT_REPLAY = {
+    "learning_starts": 64,
+    "train_frequency": 16,
+    "gradient_steps": 4,
+    "batch_size": 64,
+    "lr": 5e-3,
+    "gamma": 0.0,
+    "tau": 0.05,
+}
+BANDIT_GRADIENTS = {
+    **BANDIT_REPLAY,
+    "learning_starts": 256,
+    "gradient_steps": 8,
+    "lr": 2e-3,
+    "exploration_noise": 0.5,
+}
 CASES = {
     "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
     "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
@@ -45,6 +61,10 @@ CASES = {
     "reinforce, no baseline": ("reinforce", NUMBERS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
     "trpo, choices": ("trpo", CHOICES, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
     "trpo, numbers": ("trpo", NUMBERS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
+    "sac, numbers": ("sac", NUMBERS, BANDIT_REPLAY, {"size": 2000}),
+    "sac, choices": ("sac", CHOICES, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
+    "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
+    "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
     "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }
@@ -181,7 +201,7 @@ def test_what_clients_are_sent_acts_as_the_live_policy_does(case: str) -> None:
 def test_what_clients_are_sent_holds_no_critic(case: str) -> None:
     names = make_learner(case).snapshot().weights
     assert names
-    assert all(name.startswith(("actor.", "log_std")) for name in names)
+    assert all(name.startswith(("actor.", "log_std", "low", "high")) for name in names)
 
 
 def test_it_never_draws_an_illegal_action(case: str) -> None:

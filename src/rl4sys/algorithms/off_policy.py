@@ -1,0 +1,142 @@
+"""What the algorithms that learn from replay share: when they learn, target networks, critics of continuous actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rl4sys.algorithms.base import AlgorithmConfig, Options, Recipe
+from rl4sys.algorithms.schedule import Schedule, constant
+from rl4sys.buffers.base import Buffer, Demand
+from rl4sys.errors import ConfigError
+from rl4sys.networks.base import Blueprint, Tensors, build_network
+from rl4sys.spec import Box, Columns, Spec
+
+REPLAYS = ("uniform", "prioritized")
+"""The buffers that they learn from."""
+
+TAKEN = "~action"
+"""How a critic sees the action it judges: as one more observation, the last by name."""
+
+
+class OffPolicyConfig(AlgorithmConfig):
+    """Options of every algorithm that learns from replay."""
+
+    lr: Schedule = constant(3e-4)
+    """Step size of Adam."""
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    """Discount of later rewards."""
+    batch_size: int = Field(default=256, gt=0, le=1_000_000)
+    """Transitions per gradient step."""
+    learning_starts: int = Field(default=1000, ge=0)
+    """Steps to gather before the first update, with actions at random."""
+    train_frequency: int = Field(default=1, gt=0)
+    """Environment steps between updates, over all environments."""
+    gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
+    """Gradient steps each time."""
+    tau: float = Field(default=0.005, gt=0, le=1)
+    """How far target networks move after each gradient step: 1 copies."""
+    n_step: int = Field(default=1, gt=0, le=10_000)
+    """Rewards summed before the estimate of the rest."""
+    reward_scale: float = Field(default=1.0, gt=0)
+    """Rewards are multiplied by this before they are learnt from."""
+    max_grad_norm: float = Field(default=1e6, gt=0)
+    """Gradients longer than this are shortened to it; the default is never."""
+
+
+def make_replay(recipe: Recipe[Options], options: OffPolicyConfig) -> Buffer:
+    demand = Demand(
+        batch_size=options.batch_size,
+        learning_starts=options.learning_starts,
+        train_frequency=options.train_frequency,
+        gradient_steps=options.gradient_steps,
+        n_step=options.n_step,
+        gamma=options.gamma,
+    )
+    return recipe.make_buffer(demand, fitting=REPLAYS)
+
+
+def td_target(reward: Tensor, discount: Tensor, terminated: Tensor, next_value: Tensor) -> Tensor:
+    """Rewards seen, plus the discounted value of what follows unless nothing does."""
+    return reward + discount * next_value * (~terminated).float()
+
+
+def weighted_mean(values: Tensor, rows: Tensors) -> Tensor:
+    """The mean over rows, each as important as a prioritised buffer says it is; all alike otherwise."""
+    return (values * rows["weight"]).mean() if "weight" in rows else values.mean()
+
+
+@torch.no_grad()
+def move_towards(target: nn.Module, online: nn.Module, tau: float) -> None:
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+
+
+class BoxActions:
+    """Continuous actions as policies draw them, within low..high, and as networks see them, within -1..1."""
+
+    def __init__(self, spec: Spec, algorithm: str) -> None:
+        if not isinstance(spec.action, Box):
+            raise ConfigError(f"{algorithm} needs continuous actions, and this environment has discrete ones; use dqn")
+        low, high = (bound.reshape(-1) for bound in spec.action.bounds())
+        if not np.isfinite([low, high]).all():
+            raise ConfigError(
+                f"{algorithm} needs actions with bounds, to squash them into, and these have none on some side; "
+                "give the environment's action space finite low and high, or use ppo"
+            )
+        self.size = spec.action.size
+        self.weights: Columns = {"low": low.astype(np.float32), "high": high.astype(np.float32)}
+        self._middle = torch.from_numpy((self.weights["low"] + self.weights["high"]) / 2)
+        self._reach = torch.from_numpy((self.weights["high"] - self.weights["low"]) / 2)
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Drawn actions, a flat row each, within -1..1."""
+        flat = action.reshape(len(action), -1)
+        return (flat - self._middle.to(flat.device)) / self._reach.to(flat.device)
+
+
+def critic_blueprint(spec: Spec, actions: BoxActions) -> Blueprint:
+    """A network that judges an action, given within -1..1, beside what was observed."""
+    return Blueprint(Spec({**spec.observation, TAKEN: Box((actions.size,))}, spec.action), 1)
+
+
+class Critics(nn.Module):
+    """Several critics, each of its own first weights."""
+
+    def __init__(self, recipe: Recipe[Options], blueprint: Blueprint, seeds: Sequence[int]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(build_network(recipe.network("critic"), blueprint, seed) for seed in seeds)
+        self.to(torch.device(recipe.device))
+
+    def forward(self, observation: Tensors) -> Tensor:
+        """What each gives, one critic after the other."""
+        return torch.stack([member(observation) for member in self.members])
+
+    def judge(self, observation: Tensors, action: Tensor) -> Tensor:
+        """Values of continuous actions, given within -1..1; a row for each critic."""
+        values: Tensor = self({**observation, TAKEN: action}).squeeze(-1)
+        return values
+
+
+@contextmanager
+def fixed(module: nn.Module) -> Iterator[None]:
+    """Within, gradients pass through the module but are not computed for it."""
+    module.requires_grad_(False)
+    try:
+        yield
+    finally:
+        module.requires_grad_(True)
+
+
+class Noise:
+    """Normal numbers for updates, by a generator whose state is plain data."""
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def like(self, values: Tensor) -> Tensor:
+        return torch.from_numpy(self.rng.standard_normal(values.shape, np.float32)).to(values.device)

@@ -1,0 +1,161 @@
+"""Twin delayed deterministic policy gradients (Fujimoto et al. 2018, arXiv:1802.09477)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.off_policy import (
+    BoxActions,
+    Critics,
+    Noise,
+    OffPolicyConfig,
+    critic_blueprint,
+    fixed,
+    make_replay,
+    move_towards,
+    td_target,
+    weighted_mean,
+)
+from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
+from rl4sys.buffers.base import Batch, Buffer
+from rl4sys.networks.acting import TorchPolicy, to_tensors
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
+from rl4sys.policy.program import Operation
+from rl4sys.spec import State
+
+
+class TD3Config(OffPolicyConfig):
+    """Options of `td3`."""
+
+    lr: Schedule = constant(1e-3)
+    """Step size of Adam, of the actor and of the critics."""
+    exploration_noise: Schedule = constant(0.1)
+    """Deviation of the noise added to actions, which are within -1..1 then."""
+    policy_delay: int = Field(default=2, gt=0)
+    """Gradient steps of the critics for each of the actor."""
+    target_noise: float = Field(default=0.2, ge=0)
+    """Deviation of the noise added to the actions that targets are computed with."""
+    target_noise_clip: float = Field(default=0.5, ge=0)
+    """How large that noise is at most."""
+
+
+def smoothed(action: Tensor, noise: Tensor, clip: float) -> Tensor:
+    """The action that a target is computed with: moved a little, by at most ``clip``, and still within -1..1."""
+    return (action + noise.clamp(-clip, clip)).clamp(-1, 1)
+
+
+class TD3:
+    Config = TD3Config
+    usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
+    roles = ("actor", "critic")
+    critics: ClassVar[int] = 2
+    """How many judge; the least of their values counts."""
+
+    def __init__(self, recipe: Recipe[TD3Config]) -> None:
+        check_schedules(recipe.options, recipe.total_timesteps)
+        self._recipe, self._options = recipe, recipe.options
+        self._actions = BoxActions(recipe.spec, recipe.options.name)
+        self._device = torch.device(recipe.device)
+        self._actor, self._target_actor = self._build_actor(), self._build_actor()
+        self._critics, self._target_critics = self._build_critics(), self._build_critics()
+        self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
+        self._critic_optimizer = make_adam(self._critics, self._options.lr.start, eps=1e-8)
+        self._noise = Noise(recipe.seed.spawn(1)[0])
+        self._updates = 0
+
+    @staticmethod
+    def blueprints(recipe: Recipe[TD3Config]) -> Mapping[str, Blueprint]:
+        """What the network of each role takes and gives."""
+        actions = BoxActions(recipe.spec, recipe.options.name)
+        return {
+            "actor": Blueprint(recipe.spec, actions.size, output_gain=0.01),
+            "critic": critic_blueprint(recipe.spec, actions),
+        }
+
+    def make_buffer(self) -> Buffer:
+        return make_replay(self._recipe, self._options)
+
+    def policy(self, steps: int) -> TorchPolicy:
+        sigma = self._options.exploration_noise.at(steps, self._recipe.total_timesteps)
+        head = Operation("noisy_squash", ("low", "high"), {"sigma": sigma})
+        if steps < self._options.learning_starts:
+            head = Operation("uniform", ("low", "high"), {"parameters": 1})
+        return TorchPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def update(self, batch: Batch, steps: int) -> Update:
+        rows = to_tensors(batch, self._device)
+        rate = self._options.lr.at(steps, self._recipe.total_timesteps)
+        set_lr(self._actor_optimizer, rate)
+        set_lr(self._critic_optimizer, rate)
+        measured, error = self._update_critics(rows, steps)
+        self._updates += 1
+        if self._updates % self._options.policy_delay == 0:
+            measured |= self._update_actor(observation_of(rows, "obs."), steps)
+            move_towards(self._target_actor, self._actor, self._options.tau)
+            move_towards(self._target_critics, self._critics, self._options.tau)
+        return Update(measured, {"priority": to_array(error)})
+
+    def state(self) -> State:
+        return {
+            "actor": module_state(self._actor),
+            "target_actor": module_state(self._target_actor),
+            "critics": module_state(self._critics),
+            "target_critics": module_state(self._target_critics),
+            "actor_optimizer": optimizer_state(self._actor_optimizer),
+            "critic_optimizer": optimizer_state(self._critic_optimizer),
+            "rng": self._noise.rng.bit_generator.state,
+            "updates": self._updates,
+        }
+
+    def restore(self, state: State) -> None:
+        restore_module(self._actor, state["actor"])
+        restore_module(self._target_actor, state["target_actor"])
+        restore_module(self._critics, state["critics"])
+        restore_module(self._target_critics, state["target_critics"])
+        restore_optimizer(self._actor_optimizer, state["actor_optimizer"])
+        restore_optimizer(self._critic_optimizer, state["critic_optimizer"])
+        self._noise.rng.bit_generator.state = state["rng"]
+        self._updates = int(state["updates"])
+
+    def _build_actor(self) -> nn.Module:
+        seed = int(self._recipe.seed.generate_state(1)[0])
+        return build_network(self._recipe.network("actor"), self.blueprints(self._recipe)["actor"], seed).to(
+            self._device
+        )
+
+    def _build_critics(self) -> Critics:
+        seeds = self._recipe.seed.generate_state(1 + self.critics).tolist()[1:]
+        return Critics(self._recipe, self.blueprints(self._recipe)["critic"], seeds)
+
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Tensor]:
+        target = self._target(rows)
+        values = self._critics.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
+        error = values - target
+        loss = weighted_mean((error**2).sum(0), rows)
+        norm = descend(self._critic_optimizer, self._critics, {"td": loss}, self._options.max_grad_norm, steps)
+        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
+        return measured, error.detach().abs().mean(0)
+
+    @torch.no_grad()
+    def _target(self, rows: Tensors) -> Tensor:
+        observation = observation_of(rows, "next_obs.")
+        action = self._target_actor(observation).tanh()
+        if self._options.target_noise > 0:
+            noise = self._options.target_noise * self._noise.like(action)
+            action = smoothed(action, noise, self._options.target_noise_clip)
+        value = self._target_critics.judge(observation, action).amin(0)
+        return td_target(self._options.reward_scale * rows["reward"], rows["discount"], rows["terminated"], value)
+
+    def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
+        with fixed(self._critics):
+            loss = -self._critics.judge(observation, self._actor(observation).tanh())[0].mean()
+            descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
+        return {"loss/policy": loss.item()}
