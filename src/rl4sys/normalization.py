@@ -11,7 +11,7 @@ import numpy as np
 
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.program import Operation, Program
+from rl4sys.policy.program import Operation
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import MASK, Array, Columns, Spec, State
 from rl4sys.trajectory import Trajectory
@@ -82,9 +82,9 @@ class ObservationNormalizer:
         """The snapshot of a policy for normalised observations, made one for plain observations."""
         mean, scale = (np.concatenate([use[i].ravel() for use in self._in_force.values()]) for i in range(2))
         names = ("normalizer.mean", "normalizer.scale")
-        body = (Operation("normalize", names, {"limit": LIMIT}), *snapshot.program.body)
+        program = snapshot.program.after(Operation("normalize", names, {"limit": LIMIT}))
         weights = {**snapshot.weights, names[0]: mean, names[1]: scale}
-        return Snapshot(snapshot.version, snapshot.spec, Program(body, snapshot.program.head), weights)
+        return Snapshot(snapshot.version, snapshot.spec, program, weights)
 
     def state(self) -> State:
         return {

@@ -15,22 +15,27 @@ import numpy as np
 
 from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.program import DISCRETE_HEADS, Operation, Program
+from rl4sys.policy.numpy_body import Around, apply, normals
+from rl4sys.policy.program import DISCRETE_HEADS, MASK_NUMBERS, ROW, Operation, Program
 from rl4sys.spec import Array, Columns
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class NumpyProgram:
-    """A program with its weights, ready to act. Threads may share one, each with its own draws."""
+    """A program with its weights, ready to act. Threads may share one, each with its own draws and memory."""
 
     def __init__(self, program: Program, weights: Columns, input_size: int) -> None:
         self.output_size = program.output_size(input_size, weights)
+        self.memory_size = program.memory_size(weights)
+        """Numbers that the host keeps from step to step; `act` and `decide` change them in place."""
         self._program = program
         # Copies, so that a learner that goes on training its arrays does not change how this acts.
         names = {name for operation in program.operations for name in operation.weights}
         self._weights = {name: np.array(weights[name], np.float64, order="C") for name in names}
         self._input_size = input_size
+        self._discrete = program.head.name in DISCRETE_HEADS
+        self._noisy = any(operation.name == "noise" for operation in program.body)
 
     @property
     def core(self) -> NumpyProgram:
@@ -38,29 +43,60 @@ class NumpyProgram:
         return self
 
     def forward(self, rows: Array) -> Array:
-        """What the head gets: float32, a row for each row."""
-        return self._body(as_rows(rows, self._input_size))
+        """What the head gets: float32, a row for each row. Only where that depends on nothing but the row."""
+        if self.memory_size or self._noisy or self._program.sees_mask:
+            raise SpecError("what reaches the head depends on memory, noise or the mask too; use act or decide")
+        rows = as_rows(rows, self._input_size)
+        return self._body(rows, _legal(None, (len(rows), 1)), Draws(0), as_memory(None, (len(rows), 0)))[0]
 
-    def act(self, rows: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
-        """An action and its log-probability for each row; ``mask`` says which discrete actions are legal."""
-        return draw(self._program.head, self._weights, self.forward(rows), mask, draws)
+    def act(self, rows: Array, mask: Array | None, draws: Draws, memory: Array | None = None) -> tuple[Array, Array]:
+        """An action and its log-probability for each row; ``mask`` says which discrete actions are legal.
 
-    def decide(self, row: Array, mask: Array | None, draws: Draws) -> tuple[int | Array, float]:
-        """The action and log-probability for one row."""
-        head = self._program.head
-        discrete = head.name in DISCRETE_HEADS
-        outputs = self._body(as_row(row, self._input_size)[None])
-        masks = as_mask(mask, (self.output_size,))[None] if discrete and mask is not None else mask
-        actions, log_probs = draw(head, self._weights, outputs, masks, draws)
-        return int(actions[0]) if discrete else actions[0], float(log_probs[0])
+        ``memory`` is float32 (rows, memory_size), and becomes what to remember for the next step.
+        """
+        rows = as_rows(rows, self._input_size)
+        held = as_memory(memory, (len(rows), self.memory_size))
+        legal = self._legal(mask, len(rows))
+        if not self._noisy:
+            return self._decide(rows, legal, draws, held)
+        # Draws are used row after row, and each row needs some in the body and some in the head.
+        alone = [slice(row, row + 1) for row in range(len(rows))] or [slice(0, 0)]
+        decided = [self._decide(rows[one], legal[one], draws, held[one]) for one in alone]
+        return np.concatenate([action for action, _ in decided]), np.concatenate([log for _, log in decided])
 
-    def _body(self, values: Array) -> Array:
+    def decide(
+        self, row: Array, mask: Array | None, draws: Draws, memory: Array | None = None
+    ) -> tuple[int | Array, float]:
+        """The action and log-probability for one row; ``memory`` is float32 (memory_size,), changed in place."""
+        rows = as_row(row, self._input_size)[None]
+        held = as_memory(memory, (self.memory_size,))[None]
+        given = mask if mask is None or not self._discrete else as_mask(mask, (self.output_size,))[None]
+        actions, log_probs = self._decide(rows, self._legal(given, 1), draws, held)
+        return int(actions[0]) if self._discrete else actions[0], float(log_probs[0])
+
+    def _legal(self, mask: Array | None, rows: int) -> Array:
+        if mask is not None and not self._discrete:
+            raise SpecError("this policy's actions are continuous: they take no mask")
+        return _legal(mask, (rows, self.output_size))
+
+    def _decide(self, rows: Array, legal: Array, draws: Draws, memory: Array) -> tuple[Array, Array]:
+        outputs, remembered = self._body(rows, legal, draws, memory)
+        mask = legal if self._discrete else None
+        actions, log_probs = draw(self._program.head, self._weights, outputs, mask, draws)
+        sound = ~np.isnan(log_probs)
+        memory[sound] = remembered[sound]
+        return actions, log_probs
+
+    def _body(self, rows: Array, legal: Array, draws: Draws, memory: Array) -> tuple[Array, Array]:
+        """What the head gets, and what to remember: both float32, a row for each row."""
+        around = Around(self._weights, draws, memory.astype(np.float64))
+        values: dict[int, Array] = {MASK_NUMBERS: legal.astype(np.float64), ROW: rows.astype(np.float64)}
         # Infinities are legal values here and overflow to them is not worth a warning.
         with np.errstate(all="ignore"):
-            values = values.astype(np.float64)
-            for operation in self._program.body:
-                values = _BODY[operation.name](values, operation, self._weights)
-            return values.astype(np.float32)
+            for number, operation in enumerate(self._program.body, start=1):
+                values[number] = apply(operation, [values[s] for s in operation.sources(number)], around)
+            (last,) = self._program.head.sources(len(self._program.operations))
+            return values[last].astype(np.float32), around.memory.astype(np.float32)
 
 
 def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
@@ -105,6 +141,17 @@ def as_mask(mask: Any, shape: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(given)
 
 
+def as_memory(memory: Array | None, shape: tuple[int, ...]) -> Array:
+    """The memory itself, since it is to be changed: never a copy. None will do for a policy that has none."""
+    if memory is None and shape[-1] == 0:
+        return np.zeros(shape, np.float32)
+    if not isinstance(memory, np.ndarray):
+        raise SpecError(f"a memory of {type(memory).__name__} was given; expected an array of float32 {shape}")
+    if memory.dtype != np.float32 or memory.shape != shape or not memory.flags.writeable:
+        raise SpecError(f"a memory of {memory.dtype} {memory.shape} was given; expected writable float32 {shape}")
+    return memory
+
+
 def _as_array(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
     # A torch tensor with gradients or on a GPU, recognised without importing torch.
     on_cpu = values.detach().cpu() if hasattr(values, "detach") else values
@@ -136,48 +183,6 @@ def _legal(mask: Array | None, shape: tuple[int, ...]) -> Array:
             f"the mask of row {hopeless[0]} allows none of the {shape[1]} actions; at least one must be legal"
         )
     return legal
-
-
-def _normalize(values: Array, operation: Operation, weights: Columns) -> Array:
-    mean, scale = (weights[name] for name in operation.weights)
-    limit = operation.options["limit"]
-    normalized: Array = np.clip((values - mean) * scale, -limit, limit)
-    return normalized
-
-
-def _linear(values: Array, operation: Operation, weights: Columns) -> Array:
-    weight, bias = (weights[name] for name in operation.weights)
-    # A stack of matrix times vector, not one product of matrices, whose rounding depends on the number of rows.
-    product: Array = np.matmul(weight, values[:, :, None])[:, :, 0]
-    return product + bias
-
-
-def _gelu(values: Array) -> Array:
-    tail: Array = _erfc(-values / math.sqrt(2.0))
-    return 0.5 * values * tail
-
-
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
-def _silu(values: Array) -> Array:
-    return values / (1.0 + np.exp(-values))
-
-
-def _elementwise(function: Callable[[Array], Array]) -> _BodyOperation:
-    return lambda values, _operation, _weights: function(values)
-
-
-_BodyOperation: TypeAlias = Callable[[Array, Operation, Columns], Array]
-_BODY: dict[str, _BodyOperation] = {
-    "normalize": _normalize,
-    "linear": _linear,
-    "tanh": _elementwise(np.tanh),
-    "relu": _elementwise(lambda x: np.maximum(x, 0.0)),
-    "elu": _elementwise(lambda x: np.where(x > 0, x, np.expm1(x))),
-    "gelu": _elementwise(_gelu),
-    "silu": _elementwise(_silu),
-}
 
 
 def _best(outputs: Array, legal: Array) -> Array:
@@ -224,10 +229,7 @@ _DISCRETE: dict[str, _DiscreteHead] = {
 
 
 def _normals_like(values: Array, draws: Draws) -> Array:
-    """Standard normal numbers, one for each of the values, by Box and Muller."""
-    uniform = draws.uniforms(2 * values.size).reshape(*values.shape, 2)
-    radius = np.sqrt(-2.0 * np.log(1.0 - uniform[:, :, 0]))
-    return np.ascontiguousarray(radius * np.cos(2.0 * math.pi * uniform[:, :, 1]))
+    return normals(values.shape[0], values.shape[1], draws)
 
 
 def _normal_log_prob(z: Array, log_std: Array) -> Array:

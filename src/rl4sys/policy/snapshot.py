@@ -32,6 +32,11 @@ class Snapshot:
         if outputs != expected * self.program.head.numbers_per_element():
             raise SpecError(f"the program gives {outputs} numbers for an action space of {expected}")
 
+    @property
+    def memory_size(self) -> int:
+        """Numbers that the policy keeps from step to step; 0 if none."""
+        return self.program.memory_size(self.weights)
+
     def greedy(self) -> Snapshot:
         """The same policy acting by its best guess, without chance."""
         return replace(self, program=self.program.greedy())
