@@ -84,9 +84,12 @@ ALGORITHMS = Registry(
     "algorithm",
     {
         "a2c": "rl4sys.algorithms.a2c:A2C",
+        "c51": "rl4sys.algorithms.c51:C51",
         "ddpg": "rl4sys.algorithms.ddpg:DDPG",
         "dqn": "rl4sys.algorithms.dqn:DQN",
         "ppo": "rl4sys.algorithms.ppo:PPO",
+        "qr_dqn": "rl4sys.algorithms.qr_dqn:QRDQN",
+        "rainbow": "rl4sys.algorithms.rainbow:Rainbow",
         "reinforce": "rl4sys.algorithms.reinforce:Reinforce",
         "rpo": "rl4sys.algorithms.rpo:RPO",
         "sac": "rl4sys.algorithms.sac:SAC",

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from rl4sys.algorithms.base import Recipe
-from rl4sys.algorithms.dqn import DQN, DQNConfig, best_legal, td_target
+from rl4sys.algorithms.dqn import DQN, DQNConfig, best_legal
+from rl4sys.algorithms.off_policy import td_target
 from rl4sys.buffers.base import BufferConfig
 from rl4sys.config import parse
 from rl4sys.errors import ConfigError

@@ -66,6 +66,14 @@ CASES = {
     "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
+    "c51": ("c51", CHOICES, {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16}, {"size": 2000}),
+    "c51, dueling": (
+        "c51",
+        CHOICES,
+        {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16, "dueling": True},
+        {"size": 2000},
+    ),
+    "qr_dqn": ("qr_dqn", CHOICES, {**BANDIT_DQN, "quantiles": 16}, {"size": 2000}),
     "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }
 

@@ -9,37 +9,32 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.actor_critic import ILLEGAL
+from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.off_policy import OffPolicyConfig, make_replay, move_towards, td_target, weighted_mean
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
-from rl4sys.buffers.base import Batch, Buffer, Demand
+from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
 from rl4sys.networks.dueling import Dueling
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Discrete, Spec, State
-
-_ILLEGAL = -1e9
-"""A value low enough that its action is never the best, yet finite."""
+from rl4sys.spec import MASK, Discrete, State
 
 
-class DQNConfig(AlgorithmConfig):
+class DQNConfig(OffPolicyConfig):
     """Options of `dqn`."""
 
     lr: Schedule = constant(1e-4)
     """Step size of Adam."""
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    """Discount of later rewards."""
     batch_size: int = Field(default=32, gt=0, le=1_000_000)
     """Transitions per gradient step."""
-    learning_starts: int = Field(default=1000, ge=0)
-    """Steps to gather before the first update."""
     train_frequency: int = Field(default=4, gt=0)
     """Environment steps between updates, over all environments."""
-    gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
-    """Gradient steps each time."""
+    learning_starts: int = Field(default=1000, ge=0)
+    """Steps to gather before the first update."""
     target_update_interval: int = Field(default=1000, gt=0)
     """Environment steps between moves of the target network."""
     tau: float = Field(default=1.0, gt=0, le=1)
@@ -50,10 +45,13 @@ class DQNConfig(AlgorithmConfig):
     """Let the online network choose the action that the target network values (van Hasselt et al. 2016)."""
     dueling: bool = False
     """Estimate the value of the state and the advantage of each action apart (Wang et al. 2016)."""
-    n_step: int = Field(default=1, gt=0, le=10_000)
-    """Rewards summed before the estimate of the rest."""
     max_grad_norm: float = Field(default=10.0, gt=0)
     """Gradients longer than this are shortened to it."""
+
+    @property
+    def numbers_per_choice(self) -> int:
+        """What describes the value of one action."""
+        return 1
 
     @field_validator("exploration")
     @classmethod
@@ -63,23 +61,26 @@ class DQNConfig(AlgorithmConfig):
         return exploration
 
 
-def td_target(reward: Tensor, discount: Tensor, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """Rewards seen, plus the discounted value of what follows unless nothing does."""
-    return reward + discount * next_value * (~terminated).float()
-
-
 def best_legal(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The index of the best action in each row."""
-    return (values if mask is None else values.masked_fill(~mask, _ILLEGAL)).argmax(-1, keepdim=True)
+    """The number of the best action of each row, among the legal ones."""
+    return (values if mask is None else values.masked_fill(~mask, ILLEGAL)).argmax(-1, keepdim=True)
+
+
+def of_choice(values: Tensor, choice: Tensor) -> Tensor:
+    """From (rows, choices, ...) what belongs to one choice of each row."""
+    at = choice.reshape(len(values), *[1] * (values.dim() - 1)).expand(-1, 1, *values.shape[2:])
+    return values.gather(1, at).squeeze(1)
 
 
 class DQN:
+    """Variants say what the critic gives for each action, and how it errs."""
+
     Config = DQNConfig
     usual_buffer: ClassVar = {"type": "uniform", "size": 100_000}
     roles = ("critic",)
 
     def __init__(self, recipe: Recipe[DQNConfig]) -> None:
-        self._recipe, self._options, self._choices = recipe, recipe.options, _choices(recipe.spec)
+        self._recipe, self._options, self._choices = recipe, recipe.options, choices_of(recipe)
         check_schedules(recipe.options, recipe.total_timesteps)
         self._device = torch.device(recipe.device)
         seed = int(recipe.seed.generate_state(1)[0])
@@ -90,29 +91,26 @@ class DQN:
     @staticmethod
     def blueprints(recipe: Recipe[DQNConfig]) -> Mapping[str, Blueprint]:
         """What the network of each role takes and gives."""
-        return {"critic": Blueprint(recipe.spec, _choices(recipe.spec) + recipe.options.dueling)}
+        parts = choices_of(recipe) + recipe.options.dueling
+        return {"critic": Blueprint(recipe.spec, parts * recipe.options.numbers_per_choice)}
 
     def make_buffer(self) -> Buffer:
-        options = self._options
-        demand = Demand(
-            batch_size=options.batch_size,
-            learning_starts=options.learning_starts,
-            train_frequency=options.train_frequency,
-            gradient_steps=options.gradient_steps,
-            n_step=options.n_step,
-            gamma=options.gamma,
-        )
-        return self._recipe.make_buffer(demand, fitting=("uniform",))
+        return make_replay(self._recipe, self._options)
 
     def policy(self, steps: int) -> TorchPolicy:
         epsilon = self._options.exploration.at(steps, self._recipe.total_timesteps)
         return TorchPolicy(self._recipe.spec, self._critic, Operation("epsilon_greedy", options={"epsilon": epsilon}))
 
     def update(self, batch: Batch, steps: int) -> Update:
-        rows = to_tensors(batch, self._device)
+        rows = dict(to_tensors(batch, self._device))
+        rows["reward"] = self._options.reward_scale * rows["reward"]
         set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
         self._move_target_if_due(steps)
-        return Update(self._update_critic(rows, steps))
+        loss, value, error = self._errors(rows)
+        mean = weighted_mean(loss, rows)
+        norm = descend(self._optimizer, self._critic, {"td": mean}, self._options.max_grad_norm, steps)
+        measured = {"loss/td": mean.item(), "value/mean": value.detach().mean().item(), "loss/gradient_norm": norm}
+        return Update(measured, {"priority": to_array(error)})
 
     def state(self) -> State:
         return {
@@ -128,36 +126,44 @@ class DQN:
         restore_optimizer(self._optimizer, state["optimizer"])
         self._target_moved_at = int(state["target_moved_at"])
 
-    def _build_critic(self, seed: int) -> nn.Module:
-        blueprint = self.blueprints(self._recipe)["critic"]
-        network = build_network(self._recipe.network("critic"), blueprint, seed)
-        return (Dueling(network, self._choices) if self._options.dueling else network).to(self._device)
+    def _valued(self, network: nn.Module) -> nn.Module:
+        """The network as one that gives the value of each action."""
+        return network
 
-    def _update_critic(self, rows: Tensors, steps: int) -> dict[str, float]:
-        values: Tensor = self._critic(observation_of(rows, "obs."))
-        chosen = values.gather(-1, rows["action"].unsqueeze(-1)).squeeze(-1)
+    def _errors(self, rows: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each row: the loss, the value of what was done, and how far off that was."""
+        value = of_choice(self._critic(observation_of(rows, "obs.")), rows["action"])
         target = td_target(rows["reward"], rows["discount"], rows["terminated"], self._next_value(rows))
-        loss = nn.functional.smooth_l1_loss(chosen, target)
-        norm = descend(self._optimizer, self._critic, {"td": loss}, self._options.max_grad_norm, steps)
-        return {"loss/td": loss.item(), "value/mean": chosen.detach().mean().item(), "loss/gradient_norm": norm}
+        loss = nn.functional.smooth_l1_loss(value, target, reduction="none")
+        return loss, value, (value - target).detach().abs()
 
     @torch.no_grad()
     def _next_value(self, rows: Tensors) -> Tensor:
         observation = observation_of(rows, "next_obs.")
         values: Tensor = self._target(observation)
-        judge = self._critic(observation) if self._options.double else values
-        return values.gather(-1, best_legal(judge, observation.get(MASK))).squeeze(-1)
+        return of_choice(values, self._next_choice(observation, values))
 
-    @torch.no_grad()
+    def _next_choice(self, observation: Tensors, target_values: Tensor) -> Tensor:
+        """What would be done: by the online network's values if double, else by the target network's."""
+        judge = self._critic(observation) if self._options.double else target_values
+        return best_legal(judge, observation.get(MASK))
+
+    def _build_critic(self, seed: int) -> nn.Module:
+        network = build_network(self._recipe.network("critic"), self.blueprints(self._recipe)["critic"], seed)
+        if self._options.dueling:
+            network = Dueling(network, self._choices, self._options.numbers_per_choice)
+        return self._valued(network).to(self._device)
+
     def _move_target_if_due(self, steps: int) -> None:
         if steps - self._target_moved_at < self._options.target_update_interval:
             return
         self._target_moved_at = steps
-        for target, online in zip(self._target.parameters(), self._critic.parameters(), strict=True):
-            target.lerp_(online, self._options.tau)
+        move_towards(self._target, self._critic, self._options.tau)
 
 
-def _choices(spec: Spec) -> int:
-    if not isinstance(spec.action, Discrete):
-        raise ConfigError("dqn needs discrete actions, and this environment has continuous ones; use ppo")
-    return spec.action.choices
+def choices_of(recipe: Recipe[DQNConfig]) -> int:
+    if not isinstance(recipe.spec.action, Discrete):
+        raise ConfigError(
+            f"{recipe.options.name} needs discrete actions, and this environment has continuous ones; use ppo or sac"
+        )
+    return recipe.spec.action.choices

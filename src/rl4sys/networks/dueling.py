@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 from torch import Tensor, nn
 
-from rl4sys.networks.base import Body, Tensors, export, to_array
+from rl4sys.networks.base import Body, Tensors, export
 from rl4sys.policy.program import Operation
 
 
 class Dueling(nn.Module):
-    """Takes a network of 1 + choices outputs; the joining is linear, so it exports as one more layer."""
+    """Takes a network of (1 + choices) x ``atoms`` outputs: the atoms of the value, then those of each advantage.
 
-    _join: Tensor
+    The joining is linear, so that it is exported as a part of the network's last layer.
+    """
 
-    def __init__(self, network: nn.Module, choices: int) -> None:
+    def __init__(self, network: nn.Module, choices: int, atoms: int = 1) -> None:
         super().__init__()
-        self.network = network
-        centred = torch.eye(choices) - 1 / choices
-        self.register_buffer("_join", torch.cat([torch.ones(choices, 1), centred], dim=1), persistent=False)
+        self.network, self._choices, self._atoms = network, choices, atoms
 
     def forward(self, observation: Tensors) -> Tensor:
-        value_and_advantages: Tensor = self.network(observation)
-        return value_and_advantages @ self._join.T
+        parts = self.network(observation).unflatten(-1, (1 + self._choices, self._atoms))
+        value, advantage = parts[..., :1, :], parts[..., 1:, :]
+        joined: Tensor = value + advantage - advantage.mean(-2, keepdim=True)
+        return joined.flatten(-2)
 
     def export(self, prefix: str) -> Body:
         body = export(self.network, prefix)
-        names = (f"{prefix}.join.weight", f"{prefix}.join.bias")
-        weights = {names[0]: to_array(self._join), names[1]: to_array(torch.zeros(len(self._join)))}
-        return Body((*body.operations, Operation("linear", names)), {**body.weights, **weights})
+        *before, last = body.operations
+        centred = np.eye(self._choices) - 1 / self._choices
+        join = np.kron(np.hstack([np.ones((self._choices, 1)), centred]), np.eye(self._atoms))
+        if last.name != "linear" or last.options:
+            names = (f"{prefix}.join.weight", f"{prefix}.join.bias")
+            weights = dict(zip(names, (join.astype(np.float32), np.zeros(len(join), np.float32)), strict=True))
+            return Body((*body.operations, Operation("linear", names)), {**body.weights, **weights})
+        folded = {name: (join @ body.weights[name]).astype(np.float32) for name in last.weights}
+        return Body((*before, last), {**body.weights, **folded})
