@@ -59,18 +59,14 @@ def blueprints(recipe: Recipe[Options]) -> Mapping[str, Blueprint]:
     return {"actor": actor, "critic": Blueprint(recipe.spec, 1)}
 
 
-class ActorCritic(nn.Module):
-    """All that is learnt; ``log_std`` has an element per continuous action, the same in every state."""
+class Actor(nn.Module):
+    """A policy that is learnt; ``log_std`` has an element per continuous action, the same in every state."""
 
     def __init__(self, recipe: Recipe[Options], initial_log_std: float) -> None:
         super().__init__()
-        self._spec, needed = recipe.spec, blueprints(recipe)
-        seeds = recipe.seed.generate_state(2).tolist()
-        self.actor, self.critic = (
-            build_network(recipe.network(role), needed[role], seed) for role, seed in zip(ROLES, seeds, strict=True)
-        )
-        spread = 0 if self.discrete else needed["actor"].outputs
-        self.log_std = nn.Parameter(torch.full((spread,), initial_log_std))
+        self._spec, needed = recipe.spec, blueprints(recipe)["actor"]
+        self.actor = build_network(recipe.network("actor"), needed, int(recipe.seed.generate_state(1)[0]))
+        self.log_std = nn.Parameter(torch.full((0 if self.discrete else needed.outputs,), initial_log_std))
         self.to(torch.device(recipe.device))
 
     @property
@@ -96,6 +92,15 @@ class ActorCritic(nn.Module):
         if self.discrete:
             return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
         return gaussian_terms(outputs, self.log_std, rows["action"].reshape(len(outputs), -1))
+
+
+class ActorCritic(Actor):
+    """All that an on-policy algorithm learns."""
+
+    def __init__(self, recipe: Recipe[Options], initial_log_std: float) -> None:
+        super().__init__(recipe, initial_log_std)
+        seed = int(recipe.seed.generate_state(2)[1])
+        self.critic = build_network(recipe.network("critic"), blueprints(recipe)["critic"], seed).to(self.device)
 
     def value(self, observation: Tensors) -> Tensor:
         value: Tensor = self.critic(observation).squeeze(-1)

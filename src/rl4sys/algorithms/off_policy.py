@@ -24,13 +24,11 @@ TAKEN = "~action"
 """How a critic sees the action it judges: as one more observation, the last by name."""
 
 
-class OffPolicyConfig(AlgorithmConfig):
+class ReplayConfig(AlgorithmConfig):
     """Options of every algorithm that learns from replay."""
 
     lr: Schedule = constant(3e-4)
     """Step size of Adam."""
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    """Discount of later rewards."""
     batch_size: int = Field(default=256, gt=0, le=1_000_000)
     """Transitions per gradient step."""
     learning_starts: int = Field(default=1000, ge=0)
@@ -39,24 +37,31 @@ class OffPolicyConfig(AlgorithmConfig):
     """Environment steps between updates, over all environments."""
     gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
     """Gradient steps each time."""
+    max_grad_norm: float = Field(default=1e6, gt=0)
+    """Gradients longer than this are shortened to it; the default is never."""
+
+
+class OffPolicyConfig(ReplayConfig):
+    """Options of every algorithm that learns values from replay."""
+
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    """Discount of later rewards."""
     tau: float = Field(default=0.005, gt=0, le=1)
     """How far target networks move after each gradient step: 1 copies."""
     n_step: int = Field(default=1, gt=0, le=10_000)
     """Rewards summed before the estimate of the rest."""
     reward_scale: float = Field(default=1.0, gt=0)
     """Rewards are multiplied by this before they are learnt from."""
-    max_grad_norm: float = Field(default=1e6, gt=0)
-    """Gradients longer than this are shortened to it; the default is never."""
 
 
-def make_replay(recipe: Recipe[Options], options: OffPolicyConfig) -> Buffer:
+def make_replay(recipe: Recipe[Options], options: ReplayConfig) -> Buffer:
     demand = Demand(
         batch_size=options.batch_size,
         learning_starts=options.learning_starts,
         train_frequency=options.train_frequency,
         gradient_steps=options.gradient_steps,
-        n_step=options.n_step,
-        gamma=options.gamma,
+        n_step=getattr(options, "n_step", 1),
+        gamma=getattr(options, "gamma", 1.0),
     )
     return recipe.make_buffer(demand, fitting=REPLAYS)
 

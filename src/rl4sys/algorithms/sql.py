@@ -1,0 +1,183 @@
+"""Soft Q-learning (Haarnoja et al. 2017, arXiv:1702.08165): policies as likely to act as the action is good.
+
+The critics learn the soft value of each action, for any policy that is proportional to its exponential. The actor is a
+network that turns noise into actions so distributed; it follows the Stein variational gradient, which moves a set of
+actions towards better ones and apart from each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.off_policy import (
+    BoxActions,
+    Critics,
+    Noise,
+    OffPolicyConfig,
+    critic_blueprint,
+    make_replay,
+    move_towards,
+    td_target,
+    weighted_mean,
+)
+from rl4sys.algorithms.schedule import Schedule, check_schedules
+from rl4sys.buffers.base import Batch, Buffer
+from rl4sys.networks.acting import TorchPolicy, to_tensors
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.sampler import NOISE, Sampler
+from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
+from rl4sys.policy.program import Operation
+from rl4sys.spec import Box, Spec, State
+
+
+class SoftQConfig(OffPolicyConfig):
+    """Options of `sql`."""
+
+    actor_lr: Schedule | None = None
+    """Step size of the actor; null for the same as lr."""
+    particles: int = Field(default=32, gt=3, le=4096)
+    """Actions that are moved together for each observation: half of them push, half are pushed."""
+    value_samples: int = Field(default=64, gt=0, le=100_000)
+    """Actions, anywhere, that the soft value of an observation is estimated from."""
+    target_update_interval: int = Field(default=1000, gt=0)
+    """Gradient steps between moves of the target networks."""
+    tau: float = Field(default=1.0, gt=0, le=1)
+    """How far target networks move each time: 1 copies."""
+
+
+def soft_value(values: Tensor, action_size: int) -> Tensor:
+    """ln of the integral of exp(value) over actions in (-1, 1), from values of uniform samples in the last axis."""
+    return values.logsumexp(-1) - math.log(values.shape[-1]) + action_size * math.log(2)
+
+
+def stein_direction(pushing: Tensor, pushed: Tensor, gradient: Tensor) -> Tensor:
+    """Where each pushed action is to move: the mean over those pushing of kernel * gradient + gradient of the kernel.
+
+    Shapes are (..., particles, elements); ``gradient`` is that of the log-probability at ``pushing``. The kernel is
+    Gaussian, its width by the median of the squared distances.
+    """
+    apart = pushing.unsqueeze(-2) - pushed.unsqueeze(-3)
+    distance = (apart**2).sum(-1)
+    width = distance.flatten(-2).median(-1).values / math.log(pushing.shape[-2] + 1)
+    width = width.clamp(min=1e-6)[..., None, None]
+    kernel = (-distance / width).exp().unsqueeze(-1)
+    slope = -2 * apart / width.unsqueeze(-1) * kernel
+    return (kernel * gradient.unsqueeze(-2) + slope).mean(-3)
+
+
+class SoftQ:
+    Config = SoftQConfig
+    usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
+    roles = ("actor", "critic")
+
+    def __init__(self, recipe: Recipe[SoftQConfig]) -> None:
+        check_schedules(recipe.options, recipe.total_timesteps)
+        self._recipe, self._options = recipe, recipe.options
+        self._actions = BoxActions(recipe.spec, recipe.options.name)
+        self._device = torch.device(recipe.device)
+        actor_seed, *critic_seeds = recipe.seed.generate_state(3).tolist()
+        needed = self.blueprints(recipe)
+        network = build_network(recipe.network("actor"), needed["actor"], actor_seed)
+        self._actor = Sampler(network, self._actions.size).to(self._device)
+        self._critics, self._targets = (Critics(recipe, needed["critic"], critic_seeds) for _ in range(2))
+        self._optimizers = [make_adam(part, self._options.lr.start, eps=1e-8) for part in (self._actor, self._critics)]
+        self._noise = Noise(recipe.seed.spawn(1)[0])
+        self._updates = 0
+
+    @staticmethod
+    def blueprints(recipe: Recipe[SoftQConfig]) -> Mapping[str, Blueprint]:
+        """What the network of each role takes and gives."""
+        actions = BoxActions(recipe.spec, recipe.options.name)
+        noisy = Spec({**recipe.spec.observation, NOISE: Box((actions.size,))}, recipe.spec.action)
+        return {"actor": Blueprint(noisy, actions.size), "critic": critic_blueprint(recipe.spec, actions)}
+
+    def make_buffer(self) -> Buffer:
+        return make_replay(self._recipe, self._options)
+
+    def policy(self, steps: int) -> TorchPolicy:
+        head = Operation("squash", ("low", "high"))
+        if steps < self._options.learning_starts:
+            head = Operation("uniform", ("low", "high"), {"parameters": 1})
+        return TorchPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def update(self, batch: Batch, steps: int) -> Update:
+        rows = to_tensors(batch, self._device)
+        for optimizer, rate in zip(
+            self._optimizers, (self._options.actor_lr or self._options.lr, self._options.lr), strict=True
+        ):
+            set_lr(optimizer, rate.at(steps, self._recipe.total_timesteps))
+        measured, error = self._update_critics(rows, steps)
+        measured |= self._update_actor(observation_of(rows, "obs."), steps)
+        self._updates += 1
+        if self._updates % self._options.target_update_interval == 0:
+            move_towards(self._targets, self._critics, self._options.tau)
+        return Update(measured, {"priority": to_array(error)})
+
+    def state(self) -> State:
+        return {
+            "actor": module_state(self._actor),
+            "critics": module_state(self._critics),
+            "targets": module_state(self._targets),
+            "optimizers": [optimizer_state(optimizer) for optimizer in self._optimizers],
+            "rng": self._noise.rng.bit_generator.state,
+            "updates": self._updates,
+        }
+
+    def restore(self, state: State) -> None:
+        restore_module(self._actor, state["actor"])
+        restore_module(self._critics, state["critics"])
+        restore_module(self._targets, state["targets"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            restore_optimizer(optimizer, saved)
+        self._noise.rng.bit_generator.state = state["rng"]
+        self._updates = int(state["updates"])
+
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Tensor]:
+        target = self._target(rows)
+        values = self._critics.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
+        error = values - target
+        loss = 0.5 * weighted_mean((error**2).sum(0), rows)
+        norm = descend(self._optimizers[1], self._critics, {"td": loss}, self._options.max_grad_norm, steps)
+        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
+        return measured, error.detach().abs().mean(0)
+
+    @torch.no_grad()
+    def _target(self, rows: Tensors) -> Tensor:
+        observation, samples = observation_of(rows, "next_obs."), self._options.value_samples
+        shape = (len(rows["reward"]), samples, self._actions.size)
+        anywhere = 2 * torch.from_numpy(self._noise.rng.random(shape, "float32")).to(self._device) - 1
+        values = self._targets.judge(_repeated(observation, samples), anywhere.flatten(0, 1)).amin(0)
+        following = soft_value(values.reshape(shape[:2]), self._actions.size)
+        return td_target(self._options.reward_scale * rows["reward"], rows["discount"], rows["terminated"], following)
+
+    def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
+        particles, rows = self._options.particles, len(next(iter(observation.values())))
+        seen = _repeated(observation, particles)
+        noise = self._noise.like(torch.empty(rows * particles, self._actions.size, device=self._device))
+        drawn = self._actor({**seen, NOISE: noise}).tanh().reshape(rows, particles, -1)
+        pushing, pushed = drawn.detach().chunk(2, dim=1)
+        gradient = self._gradient(_repeated(observation, pushing.shape[1]), pushing.flatten(0, 1))
+        direction = stein_direction(pushing, pushed, gradient.reshape(pushing.shape))
+        loss = -(drawn[:, pushing.shape[1] :] * direction).sum(-1).mean()
+        norm = descend(self._optimizers[0], self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
+        return {"policy/direction": direction.norm(dim=-1).mean().item(), "policy/gradient_norm": norm}
+
+    def _gradient(self, observation: Tensors, action: Tensor) -> Tensor:
+        """That of the log-probability which the critics give an action, seen through tanh."""
+        action = action.clone().requires_grad_()
+        value = self._critics.judge(observation, action).amin(0)
+        total = (value + (1 - action**2 + 1e-6).log().sum(-1)).sum()
+        return torch.autograd.grad(total, action)[0]
+
+
+def _repeated(observation: Tensors, times: int) -> Tensors:
+    """Each row so many times, one after the other."""
+    return {name: column.repeat_interleave(times, dim=0) for name, column in observation.items()}
