@@ -1,9 +1,11 @@
-"""What the algorithms learn: trains every row of docs/results.md that is missing, then writes the page.
+"""What the algorithms learn: trains the rows of docs/results.md that are missing, then writes the page.
 
-    python benchmarks/learning.py --root experiments/results
+    python benchmarks/learning.py [NAME ...] [--root experiments/results] [--page]
 
 Each row is a shipped experiment, trained with seeds 1, 2 and 3; a run that is already under --root is used as
-it is. The trained policy is judged acting greedily over 100 episodes, and the median of the seeds counts.
+it is. The trained policy is judged acting greedily over 100 episodes, and the median of the seeds counts. Figures are
+kept in docs/results.json, so that rows can be made one at a time: names given are made anew, and without names
+those that are not there. With --page nothing is trained.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ import matplotlib.pyplot as plt
 from rl4sys.experiment.metrics import read_metrics
 
 DOCS = Path(__file__).parent.parent / "docs"
+FIGURES = DOCS / "results.json"
 SEEDS = (1, 2, 3)
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
@@ -45,37 +48,62 @@ class Row:
     title: str
     published: str
     target: float
-    highest: float | None = None
 
 
 ROWS = (
-    Row("ppo_cartpole", "PPO, CartPole-v1", "500", 475, 500),
-    Row("dqn_cartpole", "DQN, CartPole-v1", "500", 475, 500),
+    Row("ppo_cartpole", "PPO, CartPole-v1", "500", 475),
     Row("ppo_lunarlander", "PPO, LunarLander-v3", "242 ± 32", 200),
     Row("ppo_pendulum", "PPO, Pendulum-v1", "−172", -300),
+    Row("a2c_cartpole", "A2C, CartPole-v1", "500", 450),
+    Row("trpo_cartpole", "TRPO, CartPole-v1", "500", 475),
+    Row("reinforce_cartpole", "REINFORCE, CartPole-v1", "—", 300),
+    Row("dqn_cartpole", "DQN, CartPole-v1", "500", 475),
+    Row("sac_cartpole", "SAC (discrete), CartPole-v1", "—", 400),
+    Row("sac_pendulum", "SAC, Pendulum-v1", "−157", -200),
+    Row("td3_pendulum", "TD3, Pendulum-v1", "−152", -200),
+    Row("ddpg_pendulum", "DDPG, Pendulum-v1", "−152", -200),
 )
 
 
 @dataclass(frozen=True)
 class Result:
+    """What one seed came to."""
+
     seed: int
-    path: Path
     steps: int
     steps_per_second: float
     mean_return: float
     curve: list[tuple[int, float]]
+    made_with: str
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="experiments to make anew")
     parser.add_argument("--root", type=Path, default=Path("experiments/results"))
-    root: Path = parser.parse_args().root
-    results = {row: [obtain(row, seed, root) for seed in SEEDS] for row in ROWS}
-    (DOCS / "images").mkdir(parents=True, exist_ok=True)
-    for row, of_row in results.items():
-        plot(row, of_row, DOCS / "images" / f"{row.experiment}.png")
+    parser.add_argument("--page", action="store_true", help="write the page from the figures that are there")
+    options = parser.parse_args()
+    results = read_results()
+    for row in ROWS:
+        if not options.page and (row.experiment in options.names or (not options.names and row not in results)):
+            results[row] = [obtain(row, seed, options.root) for seed in SEEDS]
+            write_results(results)
+    results = {row: results[row] for row in ROWS if row in results}
+    plot(results, DOCS / "images" / "learning.png")
     (DOCS / "results.md").write_text(page(results))
     print(table(results))
+
+
+def read_results() -> dict[Row, list[Result]]:
+    if not FIGURES.is_file():
+        return {}
+    kept = json.loads(FIGURES.read_text())
+    return {row: [Result(**result) for result in kept[row.experiment]] for row in ROWS if row.experiment in kept}
+
+
+def write_results(results: dict[Row, list[Result]]) -> None:
+    kept = {row.experiment: [asdict(result) for result in of_row] for row, of_row in results.items()}
+    FIGURES.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def obtain(row: Row, seed: int, root: Path) -> Result:
@@ -88,7 +116,13 @@ def obtain(row: Row, seed: int, root: Path) -> Result:
     status = json.loads((path / "status.json").read_text())
     rows = read_metrics(path / "metrics.jsonl")
     curve = [(r["step"], r["evaluation/return"]) for r in rows if "evaluation/return" in r]
-    return Result(seed, path, status["steps"], status["steps_per_second"], judged["mean_return"], curve)
+    return Result(seed, status["steps"], status["steps_per_second"], judged["mean_return"], curve, made_with(path))
+
+
+def made_with(path: Path) -> str:
+    provenance = json.loads((path / "configs/provenance.json").read_text())
+    versions = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
+    return f"{versions}, Python {provenance['python']}, {provenance['cpus']} CPUs, {platform.machine()}"
 
 
 def find(row: Row, seed: int, folder: Path) -> Path | None:
@@ -105,17 +139,25 @@ def command(arguments: list[str]) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def plot(row: Row, results: list[Result], path: Path) -> None:
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for result, colour in zip(results, COLOURS, strict=True):
-        steps, returns = zip(*result.curve, strict=True)
-        axes.plot(steps, returns, color=colour, marker=".", label=f"seed {result.seed}")
-    axes.axhline(row.target, color="0.5", linestyle="--", linewidth=1, label=f"target {row.target:g}")
-    axes.set(title=row.title, xlabel="environment steps", ylabel="return, mean of 10 episodes")
-    axes.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:,.0f}k")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
+def plot(results: dict[Row, list[Result]], path: Path) -> None:
+    columns = 3
+    lines = -(-len(results) // columns)
+    figure, grid = plt.subplots(lines, columns, figsize=(12, 2.6 * lines), layout="constrained", squeeze=False)
+    for axes in grid.flat[len(results) :]:
+        axes.axis("off")
+    for axes, (row, of_row) in zip(grid.flat, results.items(), strict=False):
+        for result, colour in zip(of_row, COLOURS, strict=True):
+            steps, returns = zip(*result.curve, strict=True)
+            axes.plot(steps, returns, color=colour, linewidth=1.2, label=f"seed {result.seed}")
+        axes.axhline(row.target, color="0.5", linestyle="--", linewidth=1, label="target")
+        axes.set_title(row.title, fontsize=10)
+        axes.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:,.0f}k")
+        axes.grid(alpha=0.3)
+    grid.flat[0].legend(frameon=False, fontsize=8)
+    figure.supxlabel("environment steps")
+    figure.supylabel("return of the evaluations during training")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
@@ -136,9 +178,7 @@ def table(results: dict[Row, list[Result]]) -> str:
 
 
 def page(results: dict[Row, list[Result]]) -> str:
-    provenance = json.loads((next(iter(results.values()))[0].path / "configs/provenance.json").read_text())
-    versions = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
-    pictures = "\n\n".join(f"![{row.title}](images/{row.experiment}.png)" for row in results)
+    made = sorted({result.made_with for of_row in results.values() for result in of_row})
     return f"""# What the algorithms learn
 
 Written by `python benchmarks/learning.py`, which trains what is missing and can be repeated by anyone. The trained
@@ -147,12 +187,12 @@ same machine with the same versions. Speed depends on the machine and on what el
 
 {table(results)}
 
-Made with {versions}, Python {provenance["python"]}, {provenance["cpus"]} CPUs, {platform.machine()}, one thread.
+Made with {"; ".join(made)}; one thread.
 
 {CHOICE}
-The curves below show the evaluations during training, 10 episodes each.
+The curves show the evaluations during training.
 
-{pictures}
+![Curves](images/learning.png)
 """
 
 

@@ -107,11 +107,15 @@ BUFFERS = Registry(
 ENVIRONMENTS = Registry(
     "environment", {"gym": "rl4sys.environments.gym:make_gym", "live": "rl4sys.environments.live:make_live"}
 )
+DATASETS = Registry(
+    "dataset", {"journal": "rl4sys.server.dataset:load_journal", "minari": "rl4sys.environments.minari:load_minari"}
+)
 
 register_algorithm = ALGORITHMS.register
 register_network = NETWORKS.register
 register_buffer = BUFFERS.register
 register_environment = ENVIRONMENTS.register
+register_dataset = DATASETS.register
 
 
 def load_plugins(plugins: Iterable[str], beside: Path | None = None) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.environments.actor import Actor, Episode
+from rl4sys.environments.dataset import Player, load_dataset
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError
@@ -169,7 +170,7 @@ class Trainer:
             return
         training = self._config.training
         try:
-            improved = self._due(training.eval_frequency) and self._evaluate()
+            improved = self._judged and self._due(training.eval_frequency) and self._evaluate()
         except EvaluationStopped:
             self._save()
             return
@@ -186,6 +187,11 @@ class Trainer:
         assert self._unsettled_since is not None  # asked only while a round is being settled
         crossed = self._unsettled_since // frequency != self._steps // frequency
         return crossed or self._trained
+
+    @property
+    def _judged(self) -> bool:
+        """A live system cannot be stepped here, so a policy learnt from its journal is not judged here."""
+        return self._config.environment.wrapper != "live"
 
     @property
     def _trained(self) -> bool:
@@ -266,13 +272,16 @@ class Trainer:
         )
 
 
-def build_actor(config: ExperimentConfig) -> Actor:
+def build_actor(config: ExperimentConfig) -> Actor | Player:
+    """What experience comes from: environments, or a data set."""
     environment = config.environment
     seed = np.random.SeedSequence([config.experiment.seed, 0])
+    if config.dataset is not None:
+        return Player(load_dataset(config.dataset), seed)
     return Actor(lambda: make_environment(environment), environment.num_envs, seed, remake=environment.remake)
 
 
-def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:
+def build_local_learner(config: ExperimentConfig, actor: Actor | Player, observer: Observer) -> Learner:
     """The learner of a local run, on the device asked for if this machine has it."""
     wanted = config.experiment.device
     device = available_device(wanted)

@@ -13,6 +13,7 @@ from rl4sys.algorithms.base import AlgorithmConfig
 from rl4sys.buffers.base import BufferConfig
 from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.dataset import DatasetConfig
 from rl4sys.errors import ConfigError
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
@@ -81,6 +82,9 @@ class ExperimentConfig(Config):
     experiment: ExperimentSettings = ExperimentSettings()
     algorithm: SerializeAsAny[AlgorithmConfig]
     environment: EnvironmentConfig
+    """With a dataset, what the policy is judged in; wrapper: live for a system that cannot be."""
+    dataset: DatasetConfig | None = None
+    """Recorded experience to learn from instead of acting."""
     network: dict[str, SerializeAsAny[NetworkConfig]]
     buffer: SerializeAsAny[BufferConfig]
     training: TrainingSettings = TrainingSettings()
@@ -117,6 +121,8 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
         name = algorithm.name
         blocks["network"] = _attempt(lambda s: parse_networks(s, name), settings.get("network", {}), mistakes)
         blocks["buffer"] = _attempt(lambda s: parse_buffer(s, name), settings.get("buffer", {}), mistakes)
+    if settings.get("dataset") is not None:
+        blocks["dataset"] = _attempt(partial(parse, DatasetConfig, at="dataset"), settings["dataset"], mistakes)
     for block, model in _PLAIN_BLOCKS.items():
         blocks[block] = _attempt(partial(parse, model, at=block), _block(settings, block), mistakes)
     for key in settings:

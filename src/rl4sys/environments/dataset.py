@@ -1,0 +1,123 @@
+"""Learning from what was recorded: data sets, and an actor that plays them instead of stepping environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from rl4sys.config import Config
+from rl4sys.environments.actor import Episode
+from rl4sys.errors import ConfigError
+from rl4sys.policy.base import Policy
+from rl4sys.registry import DATASETS
+from rl4sys.spec import Spec, State
+from rl4sys.trajectory import Trajectory
+
+
+class DatasetConfig(Config):
+    """The ``dataset`` block: experience to learn from instead of acting."""
+
+    type: str
+    """What it is: journal (of a policy that a server trains), minari, or the name a plugin registered."""
+    path: str
+    """Where it is: the policy's run directory, or the name or folder of a Minari data set."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Recorded experience, and the spec it was recorded by. Trajectories of one episode follow each other."""
+
+    spec: Spec
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(map(len, self.trajectories))
+
+
+def load_dataset(config: DatasetConfig) -> Dataset:
+    dataset: Dataset = DATASETS.get(config.type)(config)
+    if dataset.steps == 0:
+        raise ConfigError(f"the data set {config.path} has no step to learn from")
+    return dataset
+
+
+class Player:
+    """Plays a data set over and over, its episodes in a new order each time, as if they happened now.
+
+    A buffer as large as the data set then always holds all of it.
+    """
+
+    def __init__(self, dataset: Dataset, seed: np.random.SeedSequence) -> None:
+        self._dataset, self._rng = dataset, np.random.default_rng(seed)
+        self._episodes = [tuple(pieces) for _, pieces in groupby(dataset.trajectories, lambda piece: piece.episode)]
+        self._pass = -1
+        self._begin_pass()
+        self._finished: list[Episode] = []
+
+    @property
+    def spec(self) -> Spec:
+        return self._dataset.spec
+
+    def collect(self, policy: Policy, version: int, steps: int) -> list[Trajectory]:
+        """The next episodes, at least ``steps`` steps of them, as if that version had acted so."""
+        played: list[Trajectory] = []
+        taken = 0
+        while taken < steps:
+            if self._next == len(self._order):
+                self._begin_pass()
+            number = int(self._order[self._next])
+            self._next += 1
+            pieces = self._episodes[number]
+            # Each pass has numbers of its own, or the end of one would be taken for the start of the next.
+            name = self._pass * len(self._episodes) + number
+            played += [replace(piece, version=version, episode=name) for piece in pieces]
+            length = sum(map(len, pieces))
+            taken += length
+            if pieces[-1].ended:
+                self._finished.append(Episode(float(sum(piece.columns["reward"].sum() for piece in pieces)), length))
+        return played
+
+    def take_finished(self) -> list[Episode]:
+        """The episodes that ended since the last call: how well was done what is learnt from."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def state(self) -> State:
+        return {"pass": self._pass, "order": self._order, "next": self._next, "rng": self._rng.bit_generator.state}
+
+    def restore(self, state: State) -> None:
+        self._pass, self._order, self._next = int(state["pass"]), np.array(state["order"]), int(state["next"])
+        self._rng.bit_generator.state = state["rng"]
+
+    def _begin_pass(self) -> None:
+        self._pass += 1
+        self._order = self._rng.permutation(len(self._episodes))
+        self._next = 0
+
+
+def check_same_spec(recorded: Spec, acting: Spec) -> None:
+    """Raise unless what was recorded can be learnt from for that environment."""
+    for name, (of_data, of_environment) in _parts(recorded, acting).items():
+        if of_data != of_environment:
+            raise ConfigError(
+                f"the data set has {name} {of_data}, and the environment to judge its policy by has {of_environment}"
+            )
+
+
+def _parts(recorded: Spec, acting: Spec) -> Mapping[str, tuple[Any, Any]]:
+    def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
+        return {name: box.shape for name, box in spec.observation.items()}
+
+    def kind(spec: Spec) -> tuple[str, Any]:
+        action = spec.action
+        return type(action).__name__, getattr(action, "choices", action.shape)
+
+    return {"observations": (shapes(recorded), shapes(acting)), "actions": (kind(recorded), kind(acting))}
