@@ -43,7 +43,7 @@ def numpy_form(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def torch_policy(kind: str = "gru", gain: float = 5.0) -> TorchPolicy:
     config = RecurrentConfig(type=kind, hidden_dims=[5], hidden_size=SIZE if kind == "gru" else SIZE // 2)
-    network = build_network(config, Blueprint(SPEC, 3, output_gain=gain), seed=4)
+    network = build_network(config, Blueprint(SPEC, 3, output_gain=gain, may_remember=True), seed=4)
     return TorchPolicy(SPEC, network, Operation("categorical"))
 
 
@@ -247,7 +247,9 @@ def test_a_policy_with_another_memory_begins_at_zeros_and_one_without_hands_over
     host.take_step(0)
     host.recorder.take(None, None)
     smaller = RecurrentConfig(type="gru", hidden_dims=[], hidden_size=3)
-    other = TorchPolicy(SPEC, build_network(smaller, Blueprint(SPEC, 3), 0), Operation("argmax")).snapshot(0)
+    other = TorchPolicy(
+        SPEC, build_network(smaller, Blueprint(SPEC, 3, may_remember=True), 0), Operation("argmax")
+    ).snapshot(0)
     core = NumpyProgram(other.program, other.weights, 2)
     assert host.recorder.decide(core, host.rows[0], None, host.draws) is not None
     host.recorder.commit()

@@ -79,6 +79,10 @@ def config_of(settings: dict[str, Any]) -> NetworkConfig:
     return config
 
 
+def needed(spec: Spec, outputs: int) -> Blueprint:
+    return Blueprint(spec, outputs, may_remember=True)
+
+
 def stirred(network: nn.Module, seed: int = 0) -> nn.Module:
     """Every weight away from where it starts: biases of 0 and scales of 1 would hide much."""
     generator = torch.Generator().manual_seed(seed)
@@ -90,7 +94,7 @@ def stirred(network: nn.Module, seed: int = 0) -> nn.Module:
 
 def built(case: str) -> tuple[Spec, nn.Module]:
     spec, settings = CASES[case]
-    return spec, stirred(build_network(config_of(settings), Blueprint(spec, action_outputs(spec)), seed=1))
+    return spec, stirred(build_network(config_of(settings), needed(spec, action_outputs(spec)), seed=1))
 
 
 def observations(spec: Spec, rows: int, seed: int = 0) -> dict[str, Array]:
@@ -168,7 +172,7 @@ def test_the_program_and_torch_draw_the_same_actions(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_count_is_that_of_the_network_built(case: str) -> None:
     spec, settings = CASES[case]
-    blueprint = Blueprint(spec, action_outputs(spec))
+    blueprint = needed(spec, action_outputs(spec))
     network = build_network(config_of(settings), blueprint, seed=0)
     assert count_parameters(config_of(settings), blueprint) == sum(p.numel() for p in network.parameters())
 
@@ -176,7 +180,7 @@ def test_the_count_is_that_of_the_network_built(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_critic_can_be_made_of_it_and_learns(case: str) -> None:
     spec, settings = CASES[case]
-    network = stirred(build_network(config_of(settings), Blueprint(spec, 1), seed=0))
+    network = stirred(build_network(config_of(settings), needed(spec, 1), seed=0))
     values = network(to_tensors(observations(spec, rows=4), torch.device("cpu")))
     assert values.shape == (4, 1)
     values.sum().backward()
@@ -187,7 +191,7 @@ def test_a_critic_can_be_made_of_it_and_learns(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_seed_alone_decides_the_first_weights(case: str) -> None:
     spec, settings = CASES[case]
-    networks = [build_network(config_of(settings), Blueprint(spec, 1), seed) for seed in (1, 1, 2)]
+    networks = [build_network(config_of(settings), needed(spec, 1), seed) for seed in (1, 1, 2)]
     one, again, other = (torch.cat([p.flatten() for p in network.parameters()]) for network in networks)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -238,7 +242,7 @@ def head(width: int, spec: Spec) -> nn.Module:
 @pytest.mark.parametrize("case", ["mlp", "cnn_nature", "gru", "lstm_masked", "items_attention", "dict"])
 def test_a_chain_of_trunk_and_head_exports_as_one(case: str) -> None:
     spec, settings = CASES[case]
-    trunk = stirred(build_network(config_of(settings), Blueprint(spec, 12), 2))
+    trunk = stirred(build_network(config_of(settings), needed(spec, 12), 2))
     chain = Chained(trunk, head(12, spec))
     columns = observations(spec, rows=6)
     with torch.no_grad():
@@ -250,7 +254,7 @@ def test_a_chain_of_trunk_and_head_exports_as_one(case: str) -> None:
 @pytest.mark.parametrize("case", ["gru", "mlp"])
 def test_a_chain_steps_as_its_trunk_does(case: str) -> None:
     spec, settings = CASES[case]
-    chain = Chained(stirred(build_network(config_of(settings), Blueprint(spec, 12), 2)), head(12, spec))
+    chain = Chained(stirred(build_network(config_of(settings), needed(spec, 12), 2)), head(12, spec))
     tensors = to_tensors(windows(spec, batch=2, length=6), torch.device("cpu"))
     memory = torch.zeros(2, chain.memory_size)
     with torch.no_grad():

@@ -11,19 +11,29 @@ from torch import nn
 
 from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import to_tensors
-from rl4sys.networks.base import Blueprint, build_network, export
+from rl4sys.networks.base import Blueprint, build_network, count_parameters, export
 from rl4sys.networks.chained import Chained
 from rl4sys.networks.mlp import MLPConfig
 from rl4sys.networks.noisy import quiet, renew_noise
 from rl4sys.networks.state import module_state, restore_module
 from rl4sys.spec import Box, Discrete, Spec
-from tests.networks.test_forms_agree import CASES, FLAT, FRAMES, JOBS, SMALL_IMAGE, built, config_of, observations
+from tests.networks.test_forms_agree import (
+    CASES,
+    FLAT,
+    FRAMES,
+    JOBS,
+    SMALL_IMAGE,
+    built,
+    config_of,
+    needed,
+    observations,
+)
 
 CPU = torch.device("cpu")
 
 
 def network(spec: Spec, outputs: int = 2, **settings: Any) -> nn.Module:
-    return build_network(config_of(settings), Blueprint(spec, outputs), seed=0)
+    return build_network(config_of(settings), needed(spec, outputs), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +152,12 @@ def test_the_weights_of_an_mlp_are_named_and_ordered_as_ever() -> None:
     assert [operation.name for operation in body.operations] == ["linear", "tanh", "linear", "tanh", "linear"]
     assert all(operation.inputs == () for operation in body.operations)
     assert list(body.weights) == [f"actor.{i}.{name}" for i in range(3) for name in ("weight", "bias")]
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_an_algorithm_that_learns_from_single_steps_is_not_given_a_network_that_remembers(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"of type {kind} remembers, and this algorithm learns from single steps"):
+        count_parameters(config_of({"type": kind}), Blueprint(FLAT, 2))
 
 
 def test_a_head_on_a_trunk_cannot_remember() -> None:

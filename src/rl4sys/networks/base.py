@@ -52,11 +52,15 @@ class NetworkConfig(Config):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a network must take and give; ``output_gain`` scales the initial weights of its last layer."""
+    """What a network must take and give; ``output_gain`` scales the initial weights of its last layer.
+
+    Only an algorithm that learns from sequences lets it remember.
+    """
 
     spec: Spec
     outputs: int
     output_gain: float = 1.0
+    may_remember: bool = False
 
 
 @runtime_checkable
@@ -95,7 +99,12 @@ def build_network(config: NetworkConfig, blueprint: Blueprint, seed: int) -> nn.
     with _building, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         network = cast(nn.Module, NETWORKS.get(config.type)(config, blueprint))
-        return Translated(network, blueprint.spec) if is_plain(network) else network
+    if memory_size(network) and not blueprint.may_remember:
+        raise ConfigError(
+            f"a network of type {config.type} remembers, and this algorithm learns from single steps, not sequences; "
+            "use a network without memory for it, such as mlp or, over the last few observations, transformer"
+        )
+    return Translated(network, blueprint.spec) if is_plain(network) else network
 
 
 def count_parameters(config: NetworkConfig, blueprint: Blueprint) -> int:
