@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rl4sys.errors import ExportError
 from rl4sys.networks.acting import to_tensors
 from rl4sys.networks.base import Blueprint, NetworkConfig, Tensors, action_outputs, build_network, export
+from rl4sys.networks.noisy import NoisyLinear
 from rl4sys.registry import NETWORKS
 from rl4sys.spec import Box, Discrete, Spec
 from tests.networks.test_forms_agree import BOXES, Outputs, close, observations, snapshot_of, stirred
@@ -27,6 +28,7 @@ PLAIN: dict[str, tuple[Spec, Callable[[], nn.Module]]] = {
         ),
     ),
     "activations": (FLAT, lambda: nn.Sequential(nn.Tanh(), nn.ELU(), nn.SiLU(), nn.Identity(), nn.Linear(5, 3))),
+    "noisy": (FLAT, lambda: nn.Sequential(NoisyLinear(5, 4), nn.Tanh(), NoisyLinear(4, 3))),
     "several": (BOXES, lambda: nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))),
     "image": (
         IMAGE,

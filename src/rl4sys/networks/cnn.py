@@ -19,6 +19,8 @@ from rl4sys.networks.writing import Body, BodyWriter
 class CNNConfig(LayersConfig):
     """Options of the `cnn` network."""
 
+    type: str = "cnn"
+    """Which network."""
     architecture: Literal["nature", "impala"] = "nature"
     """Convolutions: three plain ones (Mnih et al. 2015), or fifteen in residual blocks (Espeholt et al. 2018)."""
     channels: Channels = "auto"

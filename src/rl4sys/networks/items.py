@@ -21,6 +21,8 @@ from rl4sys.spec import MASK
 class ItemsConfig(LayersConfig):
     """Options of the `items` network."""
 
+    type: str = "items"
+    """Which network."""
     observation: str | None = None
     """The observation with 2 axes, items x features; null where there is only one."""
     hidden_dims: list[int] = Field(default=[32, 16])

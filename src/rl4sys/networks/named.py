@@ -29,6 +29,8 @@ from rl4sys.spec import MASK, Spec
 class NamedConfig(LayersConfig):
     """Options of the `dict` network."""
 
+    type: str = "dict"
+    """Which network."""
     encoders: dict[str, SerializeAsAny[NetworkConfig]] = Field(default={})
     """Observation name → the block of the network that encodes it, `{type: cnn, ...}`; others are taken flat."""
     encoder_outputs: int = Field(default=64, gt=0, le=16384)

@@ -17,7 +17,7 @@ _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class RecurrentConfig(LayersConfig):
-    """Options of the `gru` and `lstm` networks."""
+    """What both networks can be told."""
 
     hidden_dims: list[int] = Field(default=[64])
     """Width of each layer before the cell, first to last; an empty list gives it the observations as they are."""
@@ -25,10 +25,23 @@ class RecurrentConfig(LayersConfig):
     """Width of the recurrent cell."""
 
 
+class GRUConfig(RecurrentConfig):
+    """Options of the `gru` network."""
+
+    type: str = "gru"
+    """Which network."""
+
+
+class LSTMConfig(RecurrentConfig):
+    """Options of the `lstm` network."""
+
+    type: str = "lstm"
+    """Which network."""
+
+
 class _Remembering(nn.Module):
     """What both have in common; memory is the cell's states, one after the other."""
 
-    Config = RecurrentConfig
     cell: nn.GRU | nn.LSTM
     memory_size: int
 
@@ -88,10 +101,14 @@ class _Remembering(nn.Module):
 
 
 class GRU(_Remembering):
+    Config = GRUConfig
+
     def __init__(self, config: RecurrentConfig, blueprint: Blueprint) -> None:
         super().__init__(config, blueprint, nn.GRU)
 
 
 class LSTM(_Remembering):
+    Config = LSTMConfig
+
     def __init__(self, config: RecurrentConfig, blueprint: Blueprint) -> None:
         super().__init__(config, blueprint, nn.LSTM)

@@ -21,6 +21,8 @@ _EXPANSION = 4
 class TransformerConfig(LayersConfig):
     """Options of the `transformer` network."""
 
+    type: str = "transformer"
+    """Which network."""
     observation: str | None = None
     """The observation with 2 axes, rows of features, that it is over; null where there is only one."""
     width: int = Field(default=64, gt=0, le=4096)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.errors import ExportError
-from rl4sys.networks.noisy import weights_of
+from rl4sys.networks.noisy import NoisyLinear, weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import ROW
 from rl4sys.policy.sizes import places_along
@@ -151,6 +151,7 @@ class _Translation:
 _Rule: TypeAlias = Callable[[_Translation, Any, str], None]
 _RULES: dict[type[nn.Module], _Rule] = {
     nn.Linear: _Translation.linear,
+    NoisyLinear: _Translation.linear,
     nn.LayerNorm: _Translation.layer_norm,
     nn.Conv2d: _Translation.convolution,
     nn.MaxPool2d: _Translation.max_pool,
