@@ -246,4 +246,5 @@ _LIKELY = {
     "reward": "look at how the system computes its reward (a division by zero, the logarithm of 0?)",
     "log_prob": "the policy's weights are not finite; lower algorithm.lr",
     "action": "the policy's weights are not finite; lower algorithm.lr",
+    "memory": "the policy's weights are not finite; lower algorithm.lr",
 }

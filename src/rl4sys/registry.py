@@ -100,7 +100,18 @@ ALGORITHMS = Registry(
         "trpo": "rl4sys.algorithms.trpo:TRPO",
     },
 )
-NETWORKS = Registry("network", {"mlp": "rl4sys.networks.mlp:MLP"})
+NETWORKS = Registry(
+    "network",
+    {
+        "cnn": "rl4sys.networks.cnn:CNN",
+        "dict": "rl4sys.networks.named:Named",
+        "gru": "rl4sys.networks.recurrent:GRU",
+        "items": "rl4sys.networks.items:Items",
+        "lstm": "rl4sys.networks.recurrent:LSTM",
+        "mlp": "rl4sys.networks.mlp:MLP",
+        "transformer": "rl4sys.networks.transformer:Transformer",
+    },
+)
 BUFFERS = Registry(
     "buffer", {"trajectory": "rl4sys.buffers.rollout:Rollout", "uniform": "rl4sys.buffers.replay:Replay"}
 )

@@ -10,13 +10,17 @@ from rl4sys.spec import Columns
 OBSERVATION = "obs."
 """Columns whose name starts so hold one row more than there are steps."""
 
+MEMORY = "memory"
+"""What a policy remembers: the column of a trajectory, and among what `Policy.act` takes and gives."""
+
 
 @dataclass(frozen=True)
 class Trajectory:
     """T consecutive steps of one episode.
 
     Columns named ``obs.*`` hold T + 1 rows (the last is what the final action led to); ``action``, ``reward``
-    and ``log_prob`` hold T. Only the last step can end the episode, so the end is two flags of the whole
+    and ``log_prob`` hold T. Where the policy has memory, ``memory`` holds one row: what it remembered before the first
+    step. Only the last step can end the episode, so the end is two flags of the whole
     trajectory rather than two columns. A long episode may come in several trajectories, which then share
     ``episode`` and follow each other by ``offset``, the steps of that episode before this trajectory.
     """
@@ -31,7 +35,7 @@ class Trajectory:
     def __post_init__(self) -> None:
         steps = len(self)
         for name, column in self.columns.items():
-            expected = steps + name.startswith(OBSERVATION)
+            expected = 1 if name == MEMORY else steps + name.startswith(OBSERVATION)
             if len(column) != expected:
                 raise SpecError(
                     f"column {name} of a trajectory of {steps} steps has {len(column)} rows; expected {expected}"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rl4sys.config import Config
 from rl4sys.spec import Array, Columns, State
-from rl4sys.trajectory import OBSERVATION, Trajectory
+from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 
 Batch: TypeAlias = Columns
 """Rows to learn from. What they mean is between a buffer and the algorithms that take its batches."""
@@ -61,13 +61,14 @@ class Buffer(Protocol):
 def transitions(trajectory: Trajectory) -> dict[str, Array]:
     """One row per step: obs.*, next_obs.*, action, reward, log_prob, terminated, ended, last.
 
-    ``terminated`` and ``ended`` are true where the episode ended so; ``last`` where the trajectory did.
+    ``terminated`` and ``ended`` are true where the episode ended so; ``last`` where the trajectory did. The memory
+    of a policy is left out: it is one row for all steps.
     """
     rows: dict[str, Array] = {}
     for name, column in trajectory.columns.items():
         if name.startswith(OBSERVATION):
             rows[name], rows[f"next_{name}"] = column[:-1], column[1:]
-        else:
+        elif name != MEMORY:
             rows[name] = column
     for name, value in (("terminated", trajectory.terminated), ("ended", trajectory.ended), ("last", True)):
         rows[name] = np.zeros(len(trajectory), bool)

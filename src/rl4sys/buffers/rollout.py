@@ -10,7 +10,7 @@ from pydantic import Field
 from rl4sys.buffers.base import Batch, BufferConfig, Demand, transitions
 from rl4sys.buffers.columns import grow_to, like
 from rl4sys.spec import Array, Columns, State
-from rl4sys.trajectory import Trajectory
+from rl4sys.trajectory import MEMORY, Trajectory
 
 
 class RolloutConfig(BufferConfig):
@@ -26,7 +26,8 @@ class Rollout:
     """Refuses trajectories more than ``max_staleness`` versions behind the learner, or ahead of it.
 
     A batch is the whole rollout, trajectory after trajectory: the rows of `transitions`, and ``staleness``, the
-    versions that the learner has made since the one that acted.
+    versions that the learner has made since the one that acted. Where the policy has memory, ``memory`` has a row for
+    each trajectory, in their order: what the policy remembered before its first step.
     """
 
     Config = RolloutConfig
@@ -34,6 +35,7 @@ class Rollout:
     def __init__(self, config: RolloutConfig, demand: Demand) -> None:
         self._size, self._max_staleness, self._episodes = config.size, config.max_staleness, config.episodes
         self._columns: dict[str, Array] = {}
+        self._memories: list[Array] = []
         self._filled = self._ended = 0
 
     def add(self, trajectory: Trajectory, version: int) -> int:
@@ -47,6 +49,7 @@ class Rollout:
             self._columns[name] = grow_to(self._column(name, column), end)
             self._columns[name][self._filled : end] = column
         self._filled = end
+        self._memories += [trajectory.columns[MEMORY]] if MEMORY in trajectory.columns else []
         self._ended += int(rows["ended"].sum())
         return len(trajectory)
 
@@ -56,21 +59,27 @@ class Rollout:
     def batches(self, rng: np.random.Generator) -> Iterator[Batch]:
         if self._complete():
             filled, self._filled, self._ended = self._filled, 0, 0
-            yield {name: column[:filled] for name, column in self._columns.items()}
+            memory, self._memories = self._memory(), []
+            yield {name: column[:filled] for name, column in self._columns.items()} | memory
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
         """Nothing to remember: the rows are gone."""
 
     def state(self) -> State:
-        return {"columns": {name: column[: self._filled].copy() for name, column in self._columns.items()}}
+        columns = {name: column[: self._filled].copy() for name, column in self._columns.items()}
+        return {"columns": columns, "memory": self._memory()}
 
     def restore(self, state: State) -> None:
         self._columns = {name: np.array(column) for name, column in state["columns"].items()}
+        self._memories = [np.array(column) for column in state.get("memory", {}).values()]
         self._filled = len(next(iter(self._columns.values()))) if self._columns else 0
         self._ended = int(self._columns["ended"].sum()) if self._columns else 0
 
     def _complete(self) -> bool:
         return self._filled >= self._size or (self._episodes is not None and self._ended >= self._episodes)
+
+    def _memory(self) -> dict[str, Array]:
+        return {MEMORY: np.concatenate(self._memories)} if self._memories else {}
 
     def _column(self, name: str, rows: Array) -> Array:
         if name not in self._columns:

@@ -12,7 +12,7 @@ from rl4sys.client.spaces import GYMNASIUM_MASK
 from rl4sys.errors import SpecError
 from rl4sys.policy.numpy_form import as_flat_row, as_mask
 from rl4sys.spec import MASK, STATE, Array, Columns, Discrete, Spec
-from rl4sys.trajectory import OBSERVATION, Trajectory
+from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 from rl4sys.wire.trajectories import encode_trajectory
 
 
@@ -38,7 +38,7 @@ class Fragment:
 
     def without_last_step(self) -> Fragment:
         """What remains where the last action's outcome is unknown: the last observation closes it."""
-        rows = {name: column[:-1] for name, column in self.rows.items()}
+        rows = {name: column if name == MEMORY else column[:-1] for name, column in self.rows.items()}
         return Fragment(rows, self.version, self.episode, self.offset)
 
 
@@ -83,7 +83,7 @@ class Layout:
         action = self._spec.action
         columns = {f"{OBSERVATION}{name}": column for name, column in observations.items()}
         columns["action"] = rows["action"].reshape(fragment.steps, *action.shape)
-        columns["reward"], columns["log_prob"] = rows["reward"], rows["log_prob"]
+        columns |= {name: rows[name] for name in ("reward", "log_prob", MEMORY) if name in rows}
         trajectory = Trajectory(
             version=fragment.version,
             columns=columns,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rl4sys.errors import NumericalError, SpecError
 from rl4sys.policy.draws import NATIVE, Draws
 from rl4sys.policy.numpy_form import NumpyProgram, as_flat_row, as_mask
 from rl4sys.spec import Array
+from rl4sys.trajectory import MEMORY
 
 if TYPE_CHECKING:
     from rl4sys._core import Program as CoreProgram
@@ -33,6 +34,8 @@ class _Step:
     mask: Array
     action: int | Array
     log_prob: float
+    memory: Array | None = None
+    """What the policy remembers after the decision."""
     reward: float | None = None
 
 
@@ -40,7 +43,8 @@ class NumpyRecorder:
     """Decide, commit and reward each step; now and then take the fragment so far. For one thread at a time.
 
     ``choices`` is the number of discrete actions, or 0 where actions are vectors of ``action_size`` numbers. With
-    ``masked``, the legal actions are recorded with each row. Steps are numbered throughout the trajectory.
+    ``masked``, the legal actions are recorded with each row. Steps are numbered throughout the trajectory. What a
+    policy remembers is kept with it, zeros at its start and where a policy with a memory of another size takes over.
     """
 
     def __init__(self, input_size: int, choices: int, action_size: int, masked: bool) -> None:
@@ -53,7 +57,8 @@ class NumpyRecorder:
         self._offset = 0
         self._steps: list[_Step] = []
         self._pending: _Step | None = None
-        self._fitting: AnyProgram | None = None
+        self._fitting: NumpyProgram | None = None
+        self._memory = self._memory_at_start = np.zeros(0, np.float32)
 
     @property
     def limit(self) -> int:
@@ -89,13 +94,17 @@ class NumpyRecorder:
         """
         row = as_flat_row(observation, self._input_size)
         legal = self._legal(mask)
+        # Each recorder is given programs of its own form.
+        program = cast(NumpyProgram, program)
         self._check_fit(program)
         if self.steps >= self._limit or not np.isfinite(row).all():
             return None
-        action, log_prob = program.decide(row, legal if self._masked else None, draws)
+        # A copy: only a decision that is committed is remembered.
+        memory = self._memory.copy()
+        action, log_prob = program.decide(row, legal if self._masked else None, draws, memory)
         if math.isnan(log_prob):
             return None
-        self._pending = _Step(row.copy(), legal.copy(), np.copy(action), log_prob)
+        self._pending = _Step(row.copy(), legal.copy(), np.copy(action), log_prob, memory)
         return action, log_prob
 
     def pend(self, observation: Any, mask: Any, action: int | Array, log_prob: float) -> None:
@@ -108,6 +117,8 @@ class NumpyRecorder:
         if self._pending is None:
             raise SpecError("there is no decision to record: request_for_action comes before add_to_trajectory")
         self._steps.append(self._pending)
+        if self._pending.memory is not None:
+            self._memory = self._pending.memory
         self._pending = None
         return self._offset + self.steps - 1
 
@@ -130,6 +141,7 @@ class NumpyRecorder:
 
         ``row`` is what the last action led to and becomes the last of ``steps + 1`` rows; if it is None, the last
         step's own row and mask stand in for it. A row with a NaN or an infinity is refused, and nothing is taken.
+        Where the policy has memory, ``memory`` is one row: what it remembered before the fragment's first step.
         """
         last_row, last_mask = self._closing(row, mask)
         steps, self._steps, self._pending = self._steps, [], None
@@ -142,10 +154,16 @@ class NumpyRecorder:
             "reward": np.array([step.reward or 0.0 for step in steps], np.float32),
             "log_prob": np.array([step.log_prob for step in steps], np.float32),
         }
+        if self._memory_at_start.size:
+            columns[MEMORY] = self._memory_at_start[None].copy()
+        self._memory_at_start = self._memory
         return {name: column for name, column in columns.items() if name != "mask" or self._masked}
 
     def drop(self, steps: int) -> None:
-        """Forget the last ``steps`` of the fragment, and a pending decision, which would have followed them."""
+        """Forget the last ``steps`` of the fragment, and a pending decision, which would have followed them.
+
+        The policy goes on remembering them: what it remembered before is not kept for every step.
+        """
         steps = _whole("number of steps", steps)
         if steps > self.steps:
             raise SpecError(f"the last {steps} steps cannot be dropped: the fragment has {self.steps}")
@@ -163,18 +181,25 @@ class NumpyRecorder:
         if self._choices == 0 and self._masked:
             raise SpecError("continuous actions take no mask")
 
-    def _check_fit(self, program: AnyProgram) -> None:
+    def _check_fit(self, program: NumpyProgram) -> None:
         if program is self._fitting:
             return
         # No rows use no draws, but show the shapes of what comes out; rows of a width it does not take are refused.
-        none = np.zeros((0, self._input_size), np.float32)
-        outputs, (actions, _) = program.forward(none), program.act(none, None, Draws(0))
+        none, memory = np.zeros((0, self._input_size), np.float32), np.zeros((0, program.memory_size), np.float32)
+        actions, _ = program.act(none, None, Draws(0), memory)
         discrete = actions.ndim == 1
-        got = _sizes(self._input_size, outputs.shape[1] if discrete else 0, 1 if discrete else actions.shape[1])
+        choices = program.output_size if discrete else 0
+        got = _sizes(self._input_size, choices, 1 if discrete else actions.shape[1])
         expected = _sizes(self._input_size, self._choices, self._action_size)
         if got != expected:
             raise SpecError(f"the policy has {got}; the recorder has {expected}")
         self._fitting = program
+        self._remember_anew_unless(program.memory_size)
+
+    def _remember_anew_unless(self, size: int) -> None:
+        """Zeros, unless the memory has that size already."""
+        if len(self._memory) != size:
+            self._memory = self._memory_at_start = np.zeros(size, np.float32)
 
     def _legal(self, mask: Any) -> Array:
         if mask is None:

@@ -14,7 +14,7 @@ from rl4sys.errors import ReplayError
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.spec import Array, Columns, Spec, State
-from rl4sys.trajectory import Trajectory
+from rl4sys.trajectory import MEMORY, Trajectory
 
 
 class Episode(NamedTuple):
@@ -99,8 +99,8 @@ class Actor:
         recording = _Recording(self._encoding, len(self._places), length, version)
         for step in range(length):
             decision = policy.act(self._observation, self._memory, self._draws)
+            recording.write(step, self._observation, self._memory, decision)
             self._memory = decision.memory
-            recording.write(step, self._observation, decision)
             for row, action in enumerate(self._encoding.to_system(decision.action)):
                 self._step(row, step, action, recording)
         for row, place in enumerate(self._places):
@@ -165,14 +165,18 @@ class _Recording:
         action = encoding.spec.action
         self._action = np.empty((num_envs, length, *action.shape), action.dtype)
         self._log_prob = np.empty((num_envs, length), np.float32)
+        self._memory: Array | None = None
         self._starts = [0] * num_envs
         self._version = version
 
-    def write(self, step: int, observation: Columns, decision: Decision) -> None:
+    def write(self, step: int, observation: Columns, memory: Columns, decision: Decision) -> None:
+        """What was seen and remembered before the step, and what was decided."""
         for name, column in observation.items():
             self._observation[f"obs.{name}"][:, step] = column
         self._action[:, step] = decision.action
         self._log_prob[:, step] = decision.log_prob
+        if MEMORY in decision.memory:
+            self._write_memory(step, memory, decision.memory[MEMORY])
 
     def cut(
         self, row: int, end: int, place: _Place, led_to: Columns, *, terminated: bool = False, truncated: bool = False
@@ -187,10 +191,20 @@ class _Recording:
         }
         columns["action"], columns["log_prob"] = self._action[row, start:end], self._log_prob[row, start:end]
         columns["reward"] = self.reward[row, start:end]
+        if self._memory is not None:
+            columns[MEMORY] = self._memory[row : row + 1].copy()
         offset = len(place.actions) - (end - start)
         self.trajectories.append(
             Trajectory(self._version, columns, place.episode, offset, terminated=terminated, truncated=truncated)
         )
+
+    def _write_memory(self, step: int, before: Columns, after: Array) -> None:
+        """Keep what the policy remembered where a trajectory begins at this step."""
+        if self._memory is None:
+            self._memory = np.zeros_like(after)
+        if MEMORY in before:
+            beginning = [start == step for start in self._starts]
+            self._memory[beginning] = before[MEMORY][beginning]
 
 
 def _episode_seed(entropy: int, episode: int) -> int:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import nn
 
-from rl4sys.networks.base import export, to_array
+from rl4sys.networks.base import Recurrent, export, memory_size, to_array
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_form import draw
+from rl4sys.policy.portable import memory_of
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import MASK, Columns, Spec
+from rl4sys.spec import MASK, Array, Columns, Spec
+from rl4sys.trajectory import MEMORY
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class TorchPolicy:
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         device = next(self.network.parameters()).device
-        with torch.no_grad():
-            outputs = to_array(self.network(to_tensors(observation, device)))
+        outputs, held, after = self._outputs(to_tensors(observation, device), memory)
         action, log_prob = draw(self.head, self.head_weights, outputs, observation.get(MASK), draws)
-        return Decision(action.reshape(len(action), *self.spec.action.shape), log_prob, memory)
+        remembered = np.where(np.isnan(log_prob)[:, None], held, after)
+        kept = {MEMORY: remembered} if remembered.shape[1] else {}
+        return Decision(action.reshape(len(action), *self.spec.action.shape), log_prob, kept)
 
     def greedy(self) -> TorchPolicy:
         return replace(self, head=self.head.greedy())
@@ -40,6 +44,16 @@ class TorchPolicy:
         """The policy as it is now; an `ExportError` says why where the network has no such form."""
         body = export(self.network, "actor")
         return Snapshot(version, self.spec, Program(body.operations, self.head), {**body.weights, **self.head_weights})
+
+    @torch.no_grad()
+    def _outputs(self, observation: Mapping[str, torch.Tensor], memory: Columns) -> tuple[Array, Array, Array]:
+        """What the head gets, and the memory before and after."""
+        rows, network = len(next(iter(observation.values()))), self.network
+        held = memory_of(memory, rows, memory_size(network))
+        if not isinstance(network, Recurrent):
+            return to_array(network(observation)), held, held
+        outputs, after = network.step(observation, torch.from_numpy(held).to(next(network.parameters()).device))
+        return to_array(outputs), held, to_array(after)
 
 
 def to_tensors(columns: Columns, device: torch.device) -> Mapping[str, torch.Tensor]:

@@ -21,7 +21,11 @@ class Policy(Protocol):
     """Chooses actions. All its randomness comes from the draws it is given."""
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
-        """One decision per row; ``memory`` is what the last call returned, zeros at an episode's start."""
+        """One decision per row; ``memory`` is what the last call returned, its rows 0 where an episode starts.
+
+        ``{}`` stands for zeros. A policy with memory returns it as the column ``memory``, a fresh float32 array of
+        shape (N, M); one without returns ``{}``. A row whose log-probability is NaN keeps the memory it had.
+        """
 
     def greedy(self) -> Policy:
         """The same policy acting by its best guess, without chance."""

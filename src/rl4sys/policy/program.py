@@ -161,7 +161,8 @@ class Operation:
             raise SpecError(f"{self.name} takes {_WEIGHT_COUNT.get(self.name, 0)} weights, got {list(self.weights)}")
         self._check_options()
         least, most = _INPUT_COUNTS.get(self.name, (1, 1))
-        if not least <= len(self.inputs or (0,) * min(1, most)) <= most:
+        # None named are one, the value just before, for all that take any.
+        if not least <= (len(self.inputs) or min(1, most)) <= most:
             raise SpecError(f"{self.name} takes {least} to {most} inputs, got {list(self.inputs)}")
 
     def _check_options(self) -> None:

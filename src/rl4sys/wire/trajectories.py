@@ -6,7 +6,7 @@ import numpy as np
 
 from rl4sys.errors import NumericalError, SpecError
 from rl4sys.spec import MASK, Array, Discrete, Spec
-from rl4sys.trajectory import OBSERVATION, Trajectory
+from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import Trajectory as TrajectoryMessage
 from rl4sys.wire.unpack import unpack
@@ -54,13 +54,16 @@ def decode_trajectory(content: bytes) -> tuple[Trajectory, int]:
     return trajectory, message.sequence
 
 
-def check_trajectory(trajectory: Trajectory, spec: Spec, max_steps: int) -> None:
-    """Raise unless the trajectory fits ``spec`` in every column, has only numbers and only legal actions."""
+def check_trajectory(trajectory: Trajectory, spec: Spec, max_steps: int, memory_size: int = 0) -> None:
+    """Raise unless the trajectory fits ``spec`` in every column, has only numbers and only legal actions.
+
+    ``memory_size`` is how many numbers the policy remembers; only where it does, there is a column of them.
+    """
     if not 1 <= len(trajectory) <= max_steps:
         raise SpecError(f"a trajectory of {len(trajectory)} steps; it should have 1 to {max_steps}")
     if trajectory.terminated and trajectory.truncated:
         raise SpecError("a trajectory is both terminated and truncated; an episode ends one way")
-    expected = _expected_columns(spec)
+    expected = _expected_columns(spec) | ({MEMORY: ("float32", (memory_size,))} if memory_size else {})
     if set(trajectory.columns) != set(expected):
         raise SpecError(f"a trajectory has the columns {sorted(trajectory.columns)}; expected {sorted(expected)}")
     for name, (dtype, shape) in expected.items():

@@ -1,0 +1,79 @@
+"""A network as operations of a policy program, written one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torch import Tensor
+
+from rl4sys.policy.program import ROW, Operation, renumbered
+from rl4sys.spec import MASK, Array, Columns, Spec
+
+_NONE: Mapping[str, Tensor] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Body:
+    """A network as operations of a policy program, with the weights they name; the last gives the outputs."""
+
+    operations: tuple[Operation, ...]
+    weights: Columns
+
+
+def to_array(tensor: Tensor) -> Array:
+    """A copy that later updates do not change."""
+    return tensor.detach().cpu().numpy().copy()
+
+
+class BodyWriter:
+    """Collects operations; each is known by the number of its value, and weights are named after ``prefix``."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._operations: list[Operation] = []
+        self._weights: dict[str, Array] = {}
+
+    def body(self) -> Body:
+        return Body(tuple(self._operations), self._weights)
+
+    def add(self, name: str, *sources: int, weights: Mapping[str, Tensor] = _NONE, **options: float) -> int:
+        """Write an operation that takes the values ``sources``; returns the number of its own."""
+        named = {f"{self.prefix}.{label}": to_array(tensor) for label, tensor in weights.items()}
+        self._weights |= named
+        just_before = sources == (len(self._operations),)
+        self._operations.append(Operation(name, tuple(named), options, () if just_before else sources))
+        return len(self._operations)
+
+    def linear(self, label: str, weights: tuple[Tensor, Tensor], source: int, rows: int = 1) -> int:
+        """The layer for each of ``rows`` parts."""
+        options = {"rows": float(rows)} if rows > 1 else {}
+        named = {f"{label}.weight": weights[0], f"{label}.bias": weights[1]}
+        return self.add("linear", source, weights=named, **options)
+
+    def layer_norm(self, label: str, weights: tuple[Tensor, Tensor], epsilon: float, source: int, rows: int = 1) -> int:
+        options = {"rows": float(rows)} if rows > 1 else {}
+        named = {f"{label}.scale": weights[0].reshape(-1), f"{label}.bias": weights[1].reshape(-1)}
+        return self.add("layer_norm", source, weights=named, epsilon=epsilon, **options)
+
+    def concat(self, sources: list[int]) -> int:
+        return sources[0] if len(sources) == 1 else self.add("concat", *sources)
+
+    def include(self, body: Body, row: int) -> int:
+        """Write another network that takes the value ``row`` for its row."""
+        self._operations += renumbered(body.operations, row, len(self._operations))
+        self._weights |= body.weights
+        return len(self._operations)
+
+    def observations(self, spec: Spec, names: Iterable[str]) -> int:
+        """The named observations side by side, cut from the row; there is at least one."""
+        wanted = set(names)
+        if wanted == set(spec.observation) - {MASK}:
+            return ROW
+        start, parts = 0, []
+        for name, box in spec.observation.items():
+            if name in wanted:
+                parts.append(self.add("slice", ROW, start=start, length=box.size))
+            start += box.size if name != MASK else 0
+        return self.concat(parts)
