@@ -13,9 +13,10 @@ import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.environments.actor import Actor, Episode
+from rl4sys.environments.check import check_environment
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
-from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError
+from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.run import Run
@@ -63,6 +64,7 @@ class Trainer:
         use_threads(config.experiment.threads)
         if not NATIVE:
             observer.note("the native core is not in use; policies act with numpy, which is slower")
+        check_before_training(config, observer)
         self._actor = build_actor(config)
         self._learner = build_local_learner(config, self._actor, observer)
         self._logbook = Logbook(run)
@@ -266,10 +268,28 @@ class Trainer:
         )
 
 
+def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
+    """Try the environment for a few steps; what would spoil the run is refused, what it costs is noted."""
+    environment = config.environment
+    found = check_environment(lambda: make_environment(environment), remake=environment.remake)
+    errors = [finding.text for finding in found if finding.severity == "error"]
+    if errors:
+        raise SpecError(f"nothing can be learnt in {environment.name} as it is:\n" + "\n".join(errors))
+    for finding in found:
+        if finding.severity == "warning":
+            observer.note(f"{environment.name}: {finding.text}")
+
+
 def build_actor(config: ExperimentConfig) -> Actor:
     environment = config.environment
     seed = np.random.SeedSequence([config.experiment.seed, 0])
-    return Actor(lambda: make_environment(environment), environment.num_envs, seed, remake=environment.remake)
+    return Actor(
+        lambda: make_environment(environment),
+        environment.num_envs,
+        seed,
+        remake=environment.remake,
+        clip_reward=environment.clip_reward,
+    )
 
 
 def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:

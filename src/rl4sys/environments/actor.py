@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rl4sys.environments.base import Environment
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.gym import Environment
 from rl4sys.errors import ReplayError
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
@@ -77,13 +78,20 @@ class Actor:
     """Steps ``num_envs`` environments in turn with one policy for all, in one thread."""
 
     def __init__(
-        self, make: Callable[[], Environment], num_envs: int, seed: np.random.SeedSequence, *, remake: bool = False
+        self,
+        make: Callable[[], Environment],
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        remake: bool = False,
+        clip_reward: float | None = None,
     ) -> None:
         entropy, key = (int(n) for n in seed.generate_state(2, np.uint64))
         self._places = [_Place(make, make(), entropy, num_envs, index, remake) for index in range(num_envs)]
         self._encoding = Encoding(self._places[0].environment)
         self._draws = Draws(key)
         self._observation = self._encoding.empty(num_envs)
+        self._largest_reward = math.inf if clip_reward is None else clip_reward
         self._memory: Columns = {}
         self._finished: list[Episode] = []
         for row, place in enumerate(self._places):
@@ -141,7 +149,7 @@ class Actor:
     def _step(self, row: int, step: int, action: Any, recording: _Recording) -> None:
         place = self._places[row]
         observation, reward, terminated, truncated, info = place.step(action)
-        recording.reward[row, step] = reward
+        recording.reward[row, step] = min(max(reward, -self._largest_reward), self._largest_reward)
         self._encoding.write(self._observation, row, observation, info)
         if terminated or truncated:
             recording.cut(row, step + 1, place, self._observation, terminated=terminated, truncated=truncated)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl4sys.environments.actor import Actor, Episode
+from rl4sys.environments.atari import for_evaluation
+from rl4sys.environments.base import Environment, step_limit
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.gym import Environment, make_environment
+from rl4sys.environments.gym import make_environment
 from rl4sys.policy.base import Policy
 
 LONGEST_EPISODE = 10_000
@@ -68,9 +70,9 @@ def evaluate(
 
 
 def _make_limited(config: EnvironmentConfig) -> Environment:
+    config = for_evaluation(config) if config.wrapper == "atari" else config
     environment = make_environment(config)
-    limit = config.max_episode_steps or (environment.spec and environment.spec.max_episode_steps)
-    if limit is None:
-        environment.close()
-        environment = make_environment(config.model_copy(update={"max_episode_steps": LONGEST_EPISODE}))
-    return environment
+    if config.max_episode_steps or step_limit(environment):
+        return environment
+    environment.close()
+    return make_environment(config.model_copy(update={"max_episode_steps": LONGEST_EPISODE}))
