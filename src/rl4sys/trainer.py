@@ -16,6 +16,7 @@ from rl4sys.environments.actor import Actor, Episode
 from rl4sys.environments.check import check_environment
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
+from rl4sys.environments.pool import NOT_EXACT, PoolActor
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
@@ -65,6 +66,8 @@ class Trainer:
         if not NATIVE:
             observer.note("the native core is not in use; policies act with numpy, which is slower")
         check_before_training(config, observer)
+        if config.environment.vectorized is not None:
+            observer.note(NOT_EXACT)
         self._actor = build_actor(config)
         self._learner = build_local_learner(config, self._actor, observer)
         self._logbook = Logbook(run)
@@ -280,9 +283,11 @@ def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
             observer.note(f"{environment.name}: {finding.text}")
 
 
-def build_actor(config: ExperimentConfig) -> Actor:
+def build_actor(config: ExperimentConfig) -> Actor | PoolActor:
     environment = config.environment
     seed = np.random.SeedSequence([config.experiment.seed, 0])
+    if environment.vectorized is not None:
+        return PoolActor(environment, seed)
     return Actor(
         lambda: make_environment(environment),
         environment.num_envs,
@@ -292,7 +297,7 @@ def build_actor(config: ExperimentConfig) -> Actor:
     )
 
 
-def build_local_learner(config: ExperimentConfig, actor: Actor, observer: Observer) -> Learner:
+def build_local_learner(config: ExperimentConfig, actor: Actor | PoolActor, observer: Observer) -> Learner:
     """The learner of a local run, on the device asked for if this machine has it."""
     wanted = config.experiment.device
     device = available_device(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +23,16 @@ class Episode(NamedTuple):
 
     total_reward: float
     length: int
+
+
+class Standing(Protocol):
+    """Which episode an environment is in, and how many steps that has had."""
+
+    @property
+    def episode(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
 
 
 @dataclass
@@ -47,6 +57,11 @@ class _Place:
     def episode(self) -> int:
         """A number no other episode of this actor has."""
         return self.episodes * self.stride + self.index
+
+    @property
+    def steps(self) -> int:
+        """How many the episode has had."""
+        return len(self.actions)
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
         if self.remake:
@@ -104,7 +119,7 @@ class Actor:
     def collect(self, policy: Policy, version: int, steps: int) -> list[Trajectory]:
         """At least ``steps`` steps, as many in each environment; every trajectory is cut at the end."""
         length = -(-steps // len(self._places))
-        recording = _Recording(self._encoding, len(self._places), length, version)
+        recording = Recording(self._encoding, len(self._places), length, version)
         for step in range(length):
             decision = policy.act(self._observation, self._memory, self._draws)
             self._memory = decision.memory
@@ -146,21 +161,21 @@ class Actor:
                     "environment.remake=true, which makes it anew for every episode"
                 )
 
-    def _step(self, row: int, step: int, action: Any, recording: _Recording) -> None:
+    def _step(self, row: int, step: int, action: Any, recording: Recording) -> None:
         place = self._places[row]
         observation, reward, terminated, truncated, info = place.step(action)
         recording.reward[row, step] = min(max(reward, -self._largest_reward), self._largest_reward)
         self._encoding.write(self._observation, row, observation, info)
         if terminated or truncated:
             recording.cut(row, step + 1, place, self._observation, terminated=terminated, truncated=truncated)
-            self._finished.append(Episode(place.total_reward, len(place.actions)))
+            self._finished.append(Episode(place.total_reward, place.steps))
             place.episodes += 1
             self._encoding.write(self._observation, row, *place.reset())
             for column in self._memory.values():
                 column[row] = 0
 
 
-class _Recording:
+class Recording:
     """The columns of one round of `Actor.collect`, environment by environment."""
 
     def __init__(self, encoding: Encoding, num_envs: int, length: int, version: int) -> None:
@@ -183,7 +198,7 @@ class _Recording:
         self._log_prob[:, step] = decision.log_prob
 
     def cut(
-        self, row: int, end: int, place: _Place, led_to: Columns, *, terminated: bool = False, truncated: bool = False
+        self, row: int, end: int, place: Standing, led_to: Columns, *, terminated: bool = False, truncated: bool = False
     ) -> None:
         """Hand over the steps of one environment since its last cut; ``led_to`` is what it shows now."""
         start, self._starts[row] = self._starts[row], end
@@ -195,7 +210,7 @@ class _Recording:
         }
         columns["action"], columns["log_prob"] = self._action[row, start:end], self._log_prob[row, start:end]
         columns["reward"] = self.reward[row, start:end]
-        offset = len(place.actions) - (end - start)
+        offset = place.steps - (end - start)
         self.trajectories.append(
             Trajectory(self._version, columns, place.episode, offset, terminated=terminated, truncated=truncated)
         )
