@@ -113,6 +113,7 @@ ENVIRONMENTS = Registry(
         "gym": "rl4sys.environments.gym:make_gym",
         "live": "rl4sys.environments.live:make_live",
         "multigoal": "rl4sys.environments.multigoal:make_multigoal",
+        "pettingzoo": "rl4sys.environments.team:make_team",
     },
 )
 

@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
-from rl4sys.environments.actor import Actor, Episode
+from rl4sys.environments.acting import AnyActor, make_actor
+from rl4sys.environments.actor import Episode
 from rl4sys.environments.check import check_environment
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
-from rl4sys.environments.pool import NOT_EXACT, PoolActor
+from rl4sys.environments.pool import NOT_EXACT
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
@@ -274,6 +275,8 @@ class Trainer:
 def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
     """Try the environment for a few steps; what would spoil the run is refused, what it costs is noted."""
     environment = config.environment
+    if environment.wrapper == "pettingzoo":
+        return
     found = check_environment(lambda: make_environment(environment), remake=environment.remake)
     errors = [finding.text for finding in found if finding.severity == "error"]
     if errors:
@@ -283,21 +286,11 @@ def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
             observer.note(f"{environment.name}: {finding.text}")
 
 
-def build_actor(config: ExperimentConfig) -> Actor | PoolActor:
-    environment = config.environment
-    seed = np.random.SeedSequence([config.experiment.seed, 0])
-    if environment.vectorized is not None:
-        return PoolActor(environment, seed)
-    return Actor(
-        lambda: make_environment(environment),
-        environment.num_envs,
-        seed,
-        remake=environment.remake,
-        clip_reward=environment.clip_reward,
-    )
+def build_actor(config: ExperimentConfig) -> AnyActor:
+    return make_actor(config.environment, np.random.SeedSequence([config.experiment.seed, 0]))
 
 
-def build_local_learner(config: ExperimentConfig, actor: Actor | PoolActor, observer: Observer) -> Learner:
+def build_local_learner(config: ExperimentConfig, actor: AnyActor, observer: Observer) -> Learner:
     """The learner of a local run, on the device asked for if this machine has it."""
     wanted = config.experiment.device
     device = available_device(wanted)

@@ -77,7 +77,10 @@ def test_other_families_look_as_the_plain_environment_does(settings: dict[str, A
         ({"name": "BipedalWalker-v3", "action_repeat": 2}, r"does not go with environment\.action_repeat"),
         ({"name": "PointReach", "wrapper": "goal"}, "does not go with the family goal"),
         ({"name": "OwnCart-v0"}, "which has no OwnCart-v0; remove the setting"),
-        ({"name": "CliffWalking-v1"}, r"envpool's CliffWalking-v1 shows \(\), and Gymnasium's, .* \{'state': \(48,\)\}"),
+        (
+            {"name": "CliffWalking-v1"},
+            r"envpool's CliffWalking-v1 shows \(\), and Gymnasium's, .* \{'state': \(48,\)\}",
+        ),
     ],
 )
 def test_what_envpool_cannot_do_is_refused(settings: dict[str, Any], message: str) -> None:

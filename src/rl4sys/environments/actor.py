@@ -68,7 +68,7 @@ class _Place:
             self.environment.close()
             self.environment = self.make()
         self.actions, self.total_reward = [], 0.0
-        return self.environment.reset(seed=_episode_seed(self.entropy, self.episode))
+        return self.environment.reset(seed=episode_seed(self.entropy, self.episode))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         # A copy, since the environment may change the array it is given.
@@ -153,13 +153,7 @@ class Actor:
         self._memory = {name: np.array(column) for name, column in state["memory"].items()}
         for row, (place, saved) in enumerate(zip(self._places, state["places"], strict=True)):
             self._encoding.write(self._observation, row, *place.replay(saved))
-        for name, column in self._observation.items():
-            if not np.array_equal(column, state["observation"][name], equal_nan=column.dtype.kind == "f"):
-                raise ReplayError(
-                    f"{name} is not what it was when the checkpoint was made: this environment's reset(seed) does not "
-                    "decide its episode alone, so it cannot be resumed exactly. Start a new run with "
-                    "environment.remake=true, which makes it anew for every episode"
-                )
+        check_replayed(self._observation, state["observation"])
 
     def _step(self, row: int, step: int, action: Any, recording: Recording) -> None:
         place = self._places[row]
@@ -216,7 +210,18 @@ class Recording:
         )
 
 
-def _episode_seed(entropy: int, episode: int) -> int:
+def check_replayed(shown: Columns, saved: Columns) -> None:
+    """`ReplayError` unless environments show what they did when they were saved."""
+    for name, column in shown.items():
+        if not np.array_equal(column, saved[name], equal_nan=column.dtype.kind == "f"):
+            raise ReplayError(
+                f"{name} is not what it was when the checkpoint was made: this environment's reset(seed) does not "
+                "decide its episode alone, so it cannot be resumed exactly. Start a new run with "
+                "environment.remake=true, which makes it anew for every episode"
+            )
+
+
+def episode_seed(entropy: int, episode: int) -> int:
     return int(np.random.SeedSequence([entropy, episode]).generate_state(1)[0])
 
 

@@ -16,7 +16,7 @@ class EnvironmentConfig(Config):
     name: str
     """A Gymnasium id such as CartPole-v1, a task of the family `wrapper`, or the name a plugin registered."""
     wrapper: str = "gym"
-    """The family of environments that `name` is looked up in: gym, dm_control, atari, goal, multigoal; or
+    """The family of environments that `name` is looked up in: gym, dm_control, atari, goal, multigoal, pettingzoo; or
     live, for a system that a server trains for."""
     universe: str | None = None
     """With domain and task another way to write wrapper and name: {universe: gym, domain: HalfCheetah, task: v5}."""

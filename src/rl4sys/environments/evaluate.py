@@ -12,6 +12,7 @@ from rl4sys.environments.atari import for_evaluation
 from rl4sys.environments.base import Environment, step_limit
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.gym import make_environment
+from rl4sys.environments.team import TeamActor
 from rl4sys.policy.base import Policy
 
 LONGEST_EPISODE = 10_000
@@ -56,7 +57,7 @@ def evaluate(
 ) -> Evaluation:
     """Run ``episodes`` episodes, one after the other, in an environment made for the purpose."""
     seeds = np.random.SeedSequence([seed, 1])
-    actor = Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
+    actor = _make_actor(config, seeds)
     finished: list[Episode] = []
     try:
         while len(finished) < episodes:
@@ -67,6 +68,13 @@ def evaluate(
     finally:
         actor.close()
     return Evaluation(tuple(finished[:episodes]))
+
+
+def _make_actor(config: EnvironmentConfig, seeds: np.random.SeedSequence) -> Actor | TeamActor:
+    """One plain environment, with rewards as they are."""
+    if config.wrapper == "pettingzoo":
+        return TeamActor(config.model_copy(update={"num_envs": 1, "clip_reward": None}), seeds)
+    return Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
 
 
 def _make_limited(config: EnvironmentConfig) -> Environment:
