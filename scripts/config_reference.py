@@ -13,7 +13,11 @@ from rl4sys.algorithms.schedule import Schedule
 from rl4sys.client.config import ClientConfig, OutboxSettings, ServerSettings
 from rl4sys.client.config import TlsSettings as ClientTls
 from rl4sys.config import Config
+from rl4sys.environments.atari import AtariOptions
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.dm_control import DMControlOptions
+from rl4sys.environments.goals import BitFlipOptions, PointReachOptions
+from rl4sys.environments.multigoal import MultiGoalOptions
 from rl4sys.experiment.config import (
     ExperimentSettings,
     LoggingSettings,
@@ -41,10 +45,20 @@ your own).
 """
 
 
+_ENVIRONMENT_OPTIONS: dict[str, type[Config]] = {
+    "`wrapper: atari`": AtariOptions,
+    "`wrapper: dm_control`": DMControlOptions,
+    "`wrapper: goal, name: BitFlip`": BitFlipOptions,
+    "`wrapper: goal, name: PointReach`": PointReachOptions,
+    "`wrapper: multigoal`": MultiGoalOptions,
+}
+
+
 def page() -> str:
     sections: list[tuple[str, type[Config]]] = [("experiment", ExperimentSettings)]
     sections += [(f"algorithm, `name: {name}`", ALGORITHMS.get(name).Config) for name in ALGORITHMS.names()]
     sections.append(("environment", EnvironmentConfig))
+    sections += [(f"environment.options, {family}", model) for family, model in _ENVIRONMENT_OPTIONS.items()]
     sections += [
         (f"network.actor, network.critic, `type: {name}`", NETWORKS.get(name).Config) for name in NETWORKS.names()
     ]

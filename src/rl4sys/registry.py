@@ -116,7 +116,16 @@ BUFFERS = Registry(
     "buffer", {"trajectory": "rl4sys.buffers.rollout:Rollout", "uniform": "rl4sys.buffers.replay:Replay"}
 )
 ENVIRONMENTS = Registry(
-    "environment", {"gym": "rl4sys.environments.gym:make_gym", "live": "rl4sys.environments.live:make_live"}
+    "environment",
+    {
+        "atari": "rl4sys.environments.atari:make_atari",
+        "dm_control": "rl4sys.environments.dm_control:make_dm_control",
+        "goal": "rl4sys.environments.goals:make_goal",
+        "gym": "rl4sys.environments.gym:make_gym",
+        "live": "rl4sys.environments.live:make_live",
+        "multigoal": "rl4sys.environments.multigoal:make_multigoal",
+        "pettingzoo": "rl4sys.environments.team:make_team",
+    },
 )
 DATASETS = Registry(
     "dataset", {"journal": "rl4sys.server.dataset:load_journal", "minari": "rl4sys.environments.minari:load_minari"}

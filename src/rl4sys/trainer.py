@@ -12,11 +12,15 @@ from typing import Protocol
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
-from rl4sys.environments.actor import Actor, Episode
-from rl4sys.environments.dataset import Player, load_dataset
+from rl4sys.environments.acting import AnyActor, make_actor
+from rl4sys.environments.actor import Episode
+from rl4sys.environments.check import check_environment
+from rl4sys.environments.dataset import Player, check_same_spec, load_dataset
+from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.gym import make_environment
-from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError
+from rl4sys.environments.pool import NOT_EXACT
+from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.run import Run
@@ -64,7 +68,12 @@ class Trainer:
         use_threads(config.experiment.threads)
         if not NATIVE:
             observer.note("the native core is not in use; policies act with numpy, which is slower")
+        check_before_training(config, observer)
+        if config.environment.vectorized is not None:
+            observer.note(NOT_EXACT)
         self._actor = build_actor(config)
+        if config.dataset is not None and self._judged:
+            check_same_spec(self._actor.spec, Encoding(make_environment(config.environment)).spec)
         self._learner = build_local_learner(config, self._actor, observer)
         self._logbook = Logbook(run)
         self._policy: tuple[int, Policy] | None = None
@@ -272,16 +281,29 @@ class Trainer:
         )
 
 
-def build_actor(config: ExperimentConfig) -> Actor | Player:
-    """What experience comes from: environments, or a data set."""
+def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
+    """Try the environment for a few steps; what would spoil the run is refused, what it costs is noted."""
     environment = config.environment
+    if environment.wrapper in ("live", "pettingzoo"):
+        return
+    found = check_environment(lambda: make_environment(environment), remake=environment.remake)
+    errors = [finding.text for finding in found if finding.severity == "error"]
+    if errors:
+        raise SpecError(f"nothing can be learnt in {environment.name} as it is:\n" + "\n".join(errors))
+    for finding in found:
+        if finding.severity == "warning":
+            observer.note(f"{environment.name}: {finding.text}")
+
+
+def build_actor(config: ExperimentConfig) -> AnyActor | Player:
+    """What experience comes from: environments, or a data set."""
     seed = np.random.SeedSequence([config.experiment.seed, 0])
     if config.dataset is not None:
         return Player(load_dataset(config.dataset), seed)
-    return Actor(lambda: make_environment(environment), environment.num_envs, seed, remake=environment.remake)
+    return make_actor(config.environment, seed)
 
 
-def build_local_learner(config: ExperimentConfig, actor: Actor | Player, observer: Observer) -> Learner:
+def build_local_learner(config: ExperimentConfig, actor: AnyActor | Player, observer: Observer) -> Learner:
     """The learner of a local run, on the device asked for if this machine has it."""
     wanted = config.experiment.device
     device = available_device(wanted)

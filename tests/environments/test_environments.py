@@ -202,15 +202,56 @@ def test_dict_observations_keep_their_names_and_their_mask() -> None:
         }
     )
     encoding = Encoding(Shows(space))
-    assert list(encoding.spec.observation) == ["mask", "mode", "pair", "speed"]
+    assert list(encoding.spec.observation) == ["mask", "mode", "pair.0", "pair.1", "speed"]
     assert encoding.spec.observation["speed"] == Box((2,), "float32", (0.0,), (9.0,))
     columns = encoding.empty(1)
     shown = {"speed": np.array([1.5, 2]), "mode": 1, "pair": (0, np.array([0.5])), "action_mask": np.array([0, 1])}
     encoding.write(columns, 0, shown, {})
     assert columns["speed"].tolist() == [[1.5, 2]]
     assert columns["mode"].tolist() == [[0, 1]]
-    assert columns["pair"].tolist() == [[1, 0, 0.5]]
+    assert columns["pair.0"].tolist() == [[1, 0]]
+    assert columns["pair.1"].tolist() == [[0.5]]
     assert columns["mask"].tolist() == [[False, True]]
+
+
+def test_nested_observations_are_named_by_their_path() -> None:
+    space = spaces.Dict(
+        {
+            "arm": spaces.Dict({"joint": spaces.Box(-1, 1, (2,), np.float32), "grip": spaces.MultiBinary(2)}),
+            "sensors": spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2, start=4)]),
+        }
+    )
+    encoding = Encoding(Shows(space))
+    columns = encoding.empty(1)
+    shown = {
+        "arm": {"joint": np.array([0.5, -0.5], np.float32), "grip": np.array([1, 0], np.int8)},
+        "sensors": (np.array([1, 2]), 5),
+    }
+    encoding.write(columns, 0, shown, {})
+    assert {name: column.tolist() for name, column in columns.items()} == {
+        "arm.grip": [[1, 0]],
+        "arm.joint": [[0.5, -0.5]],
+        "sensors.0": [[0, 1, 0, 0, 1]],
+        "sensors.1": [[0, 1]],
+    }
+
+
+def test_a_tuple_is_named_by_its_places() -> None:
+    encoding = Encoding(Shows(spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 9, (1,), np.int64)])))
+    columns = encoding.empty(1)
+    encoding.write(columns, 0, (1, np.array([7])), {})
+    assert {name: column.tolist() for name, column in columns.items()} == {"0": [[0, 1]], "1": [[7]]}
+
+
+def test_two_observations_of_one_name_are_refused() -> None:
+    box = spaces.Box(0, 1, (1,), np.float32)
+    with pytest.raises(SpecError, match=r"two observations would be named 'a\.b'; rename one"):
+        Encoding(Shows(spaces.Dict({"a.b": box, "a": spaces.Dict({"b": box})})))
+
+
+def test_boxes_of_whole_actions_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"actions of Box\(.*int64\), whose numbers are whole, are not supported"):
+        Encoding(Shows(spaces.Discrete(2), spaces.Box(0, 5, (2,), np.int64)))
 
 
 def test_actions_that_cannot_be_learnt_are_refused_by_name() -> None:

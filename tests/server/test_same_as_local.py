@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rl4sys.client import RL4SysAgent
-from rl4sys.environments.actor import _episode_seed
+from rl4sys.environments.actor import episode_seed
 from rl4sys.experiment.checkpoint import CheckpointStore
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.tree import split
@@ -42,7 +42,7 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
     entropy = int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[0])
     env = gymnasium.make("CartPole-v1")
     trajectory, taken, episode = None, 0, 0
-    observation, _ = env.reset(seed=_episode_seed(entropy, episode))
+    observation, _ = env.reset(seed=episode_seed(entropy, episode))
     while taken < steps:
         trajectory, action = agent.request_for_action(trajectory, observation)
         assert action.fallback_reason is None
@@ -53,7 +53,7 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
         if terminated or truncated:
             agent.mark_end_of_trajectory(trajectory, action, truncated=not terminated, final_observation=observation)
             episode += 1
-            observation, _ = env.reset(seed=_episode_seed(entropy, episode))
+            observation, _ = env.reset(seed=episode_seed(entropy, episode))
     # The next decision would be made with what these steps taught: it closes the last of them.
     agent.request_for_action(trajectory, observation)
     env.close()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rl4sys.environments.base import Environment
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.gym import Environment
 from rl4sys.errors import ReplayError
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
@@ -22,6 +23,16 @@ class Episode(NamedTuple):
 
     total_reward: float
     length: int
+
+
+class Standing(Protocol):
+    """Which episode an environment is in, and how many steps that has had."""
+
+    @property
+    def episode(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
 
 
 @dataclass
@@ -47,12 +58,17 @@ class _Place:
         """A number no other episode of this actor has."""
         return self.episodes * self.stride + self.index
 
+    @property
+    def steps(self) -> int:
+        """How many the episode has had."""
+        return len(self.actions)
+
     def reset(self) -> tuple[Any, dict[str, Any]]:
         if self.remake:
             self.environment.close()
             self.environment = self.make()
         self.actions, self.total_reward = [], 0.0
-        return self.environment.reset(seed=_episode_seed(self.entropy, self.episode))
+        return self.environment.reset(seed=episode_seed(self.entropy, self.episode))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         # A copy, since the environment may change the array it is given.
@@ -77,13 +93,20 @@ class Actor:
     """Steps ``num_envs`` environments in turn with one policy for all, in one thread."""
 
     def __init__(
-        self, make: Callable[[], Environment], num_envs: int, seed: np.random.SeedSequence, *, remake: bool = False
+        self,
+        make: Callable[[], Environment],
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        remake: bool = False,
+        clip_reward: float | None = None,
     ) -> None:
         entropy, key = (int(n) for n in seed.generate_state(2, np.uint64))
         self._places = [_Place(make, make(), entropy, num_envs, index, remake) for index in range(num_envs)]
         self._encoding = Encoding(self._places[0].environment)
         self._draws = Draws(key)
         self._observation = self._encoding.empty(num_envs)
+        self._largest_reward = math.inf if clip_reward is None else clip_reward
         self._memory: Columns = {}
         self._finished: list[Episode] = []
         for row, place in enumerate(self._places):
@@ -96,7 +119,7 @@ class Actor:
     def collect(self, policy: Policy, version: int, steps: int) -> list[Trajectory]:
         """At least ``steps`` steps, as many in each environment; every trajectory is cut at the end."""
         length = -(-steps // len(self._places))
-        recording = _Recording(self._encoding, len(self._places), length, version)
+        recording = Recording(self._encoding, len(self._places), length, version)
         for step in range(length):
             decision = policy.act(self._observation, self._memory, self._draws)
             recording.write(step, self._observation, self._memory, decision)
@@ -130,29 +153,23 @@ class Actor:
         self._memory = {name: np.array(column) for name, column in state["memory"].items()}
         for row, (place, saved) in enumerate(zip(self._places, state["places"], strict=True)):
             self._encoding.write(self._observation, row, *place.replay(saved))
-        for name, column in self._observation.items():
-            if not np.array_equal(column, state["observation"][name], equal_nan=column.dtype.kind == "f"):
-                raise ReplayError(
-                    f"{name} is not what it was when the checkpoint was made: this environment's reset(seed) does not "
-                    "decide its episode alone, so it cannot be resumed exactly. Start a new run with "
-                    "environment.remake=true, which makes it anew for every episode"
-                )
+        check_replayed(self._observation, state["observation"])
 
-    def _step(self, row: int, step: int, action: Any, recording: _Recording) -> None:
+    def _step(self, row: int, step: int, action: Any, recording: Recording) -> None:
         place = self._places[row]
         observation, reward, terminated, truncated, info = place.step(action)
-        recording.reward[row, step] = reward
+        recording.reward[row, step] = min(max(reward, -self._largest_reward), self._largest_reward)
         self._encoding.write(self._observation, row, observation, info)
         if terminated or truncated:
             recording.cut(row, step + 1, place, self._observation, terminated=terminated, truncated=truncated)
-            self._finished.append(Episode(place.total_reward, len(place.actions)))
+            self._finished.append(Episode(place.total_reward, place.steps))
             place.episodes += 1
             self._encoding.write(self._observation, row, *place.reset())
             for column in self._memory.values():
                 column[row] = 0
 
 
-class _Recording:
+class Recording:
     """The columns of one round of `Actor.collect`, environment by environment."""
 
     def __init__(self, encoding: Encoding, num_envs: int, length: int, version: int) -> None:
@@ -179,7 +196,7 @@ class _Recording:
             self._write_memory(step, memory, decision.memory[MEMORY])
 
     def cut(
-        self, row: int, end: int, place: _Place, led_to: Columns, *, terminated: bool = False, truncated: bool = False
+        self, row: int, end: int, place: Standing, led_to: Columns, *, terminated: bool = False, truncated: bool = False
     ) -> None:
         """Hand over the steps of one environment since its last cut; ``led_to`` is what it shows now."""
         start, self._starts[row] = self._starts[row], end
@@ -193,7 +210,7 @@ class _Recording:
         columns["reward"] = self.reward[row, start:end]
         if self._memory is not None:
             columns[MEMORY] = self._memory[row : row + 1].copy()
-        offset = len(place.actions) - (end - start)
+        offset = place.steps - (end - start)
         self.trajectories.append(
             Trajectory(self._version, columns, place.episode, offset, terminated=terminated, truncated=truncated)
         )
@@ -207,7 +224,18 @@ class _Recording:
             self._memory[beginning] = before[MEMORY][beginning]
 
 
-def _episode_seed(entropy: int, episode: int) -> int:
+def check_replayed(shown: Columns, saved: Columns) -> None:
+    """`ReplayError` unless environments show what they did when they were saved."""
+    for name, column in shown.items():
+        if not np.array_equal(column, saved[name], equal_nan=column.dtype.kind == "f"):
+            raise ReplayError(
+                f"{name} is not what it was when the checkpoint was made: this environment's reset(seed) does not "
+                "decide its episode alone, so it cannot be resumed exactly. Start a new run with "
+                "environment.remake=true, which makes it anew for every episode"
+            )
+
+
+def episode_seed(entropy: int, episode: int) -> int:
     return int(np.random.SeedSequence([entropy, episode]).generate_state(1)[0])
 
 

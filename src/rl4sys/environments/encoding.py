@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
-from rl4sys.environments.gym import Environment
+from rl4sys.environments.base import Environment
 from rl4sys.errors import SpecError
 from rl4sys.spec import MASK, STATE, Array, Box, Discrete, Space, Spec
 
-_INFO_MASK = "action_mask"
+INFO_MASK = "action_mask"
 """Where Gymnasium environments by custom put the mask of legal actions: in info, or in a Dict observation."""
 
 
@@ -20,13 +20,12 @@ class Encoding:
     """How one kind of environment's observations and actions stand in columns."""
 
     def __init__(self, environment: Environment) -> None:
-        parts = _parts(environment.observation_space)
+        parts = observation_parts(environment.observation_space)
         _, info = environment.reset(seed=0)
-        self._mask_in_info = _INFO_MASK in info
-        self._mask_in_observation = _INFO_MASK in parts
-        self._parts = {name: space for name, space in parts.items() if name != _INFO_MASK}
-        self._writers = {name: _writer(space) for name, space in self._parts.items()}
-        self._single = not isinstance(environment.observation_space, spaces.Dict)
+        self._mask_in_info = INFO_MASK in info
+        self._mask_in_observation = INFO_MASK in parts
+        self._parts = {name: part for name, part in parts.items() if name != INFO_MASK}
+        self._writers = {name: _writer(part) for name, part in self._parts.items()}
         self._plain = isinstance(environment.observation_space, spaces.Box) and not self._mask_in_info
         self.spec = self._make_spec(environment.action_space)
         self._actions = environment.action_space
@@ -41,11 +40,11 @@ class Encoding:
             columns[STATE][row] = observation
             return
         for name, write in self._writers.items():
-            write(columns[name], row, observation if self._single else observation[name])
+            write(columns[name], row, observation)
         if self._mask_in_info:
-            columns[MASK][row] = info[_INFO_MASK]
+            columns[MASK][row] = info[INFO_MASK]
         elif self._mask_in_observation:
-            columns[MASK][row] = observation[_INFO_MASK]
+            columns[MASK][row] = observation[INFO_MASK]
 
     def to_system(self, actions: Array) -> list[Any]:
         """The drawn actions as the environments take them, one each."""
@@ -56,7 +55,7 @@ class Encoding:
         return list(np.clip(actions.astype(self._actions.dtype), self._actions.low, self._actions.high))
 
     def _make_spec(self, action_space: spaces.Space[Any]) -> Spec:
-        observation = {name: _box(space) for name, space in self._parts.items()}
+        observation = {name: _box(part.space) for name, part in self._parts.items()}
         action = _action(action_space)
         if self._mask_in_info or self._mask_in_observation:
             if not isinstance(action, Discrete):
@@ -65,8 +64,35 @@ class Encoding:
         return Spec(observation, action)
 
 
-def _parts(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
-    return dict(space.spaces) if isinstance(space, spaces.Dict) else {STATE: space}
+class Part(NamedTuple):
+    """A space within the observation, and the keys that lead to it."""
+
+    space: spaces.Space[Any]
+    path: tuple[Any, ...] = ()
+
+    def of(self, observation: Any) -> Any:
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+
+def observation_parts(space: spaces.Space[Any]) -> dict[str, Part]:
+    """By name: the keys joined by dots, and the place in a Tuple as its number."""
+    leaves = list(_leaves(Part(space)))
+    names = [".".join(str(key) for key in leaf.path) or STATE for leaf in leaves]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise SpecError(f"two observations would be named {twice[0]!r}; rename one in the environment's space")
+    return dict(zip(names, leaves, strict=True))
+
+
+def _leaves(part: Part) -> Iterator[Part]:
+    if not isinstance(part.space, spaces.Dict | spaces.Tuple):
+        yield part
+        return
+    inner = part.space.spaces
+    for key, space in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+        yield from _leaves(Part(space, (*part.path, key)))
 
 
 def _box(space: spaces.Space[Any]) -> Box:
@@ -84,7 +110,8 @@ def _action(space: spaces.Space[Any]) -> Space:
         return Discrete(int(space.n))
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         return Box(space.shape, "float32", _bound(space.low), _bound(space.high))
-    raise SpecError(f"actions of {space} are not supported; use Discrete, or Box of floats")
+    whole = ", whose numbers are whole," if isinstance(space, spaces.Box) else ""
+    raise SpecError(f"actions of {space}{whole} are not supported; use Discrete, or Box of floats")
 
 
 def _bound(values: Array) -> tuple[float, ...]:
@@ -92,8 +119,12 @@ def _bound(values: Array) -> tuple[float, ...]:
     return (flat[0],) if flat and all(v == flat[0] for v in flat) else tuple(flat)
 
 
-def _writer(space: spaces.Space[Any]) -> Callable[[Array, int, Any], None]:
-    """Writes a Box as it is and anything else flattened: a Discrete as one-hot, a Tuple end to end."""
-    if isinstance(space, spaces.Box):
-        return lambda column, row, value: column.__setitem__(row, value)
-    return lambda column, row, value: column.__setitem__(row, spaces.flatten(space, value))
+def _writer(part: Part) -> Callable[[Array, int, Any], None]:
+    """Writes a Box as it is and anything else as numbers: each choice of a Discrete or MultiDiscrete one-hot."""
+
+    def write(column: Array, row: int, observation: Any) -> None:
+        value = part.of(observation)
+        column[row] = value if is_box else spaces.flatten(part.space, value)
+
+    is_box = isinstance(part.space, spaces.Box)
+    return write

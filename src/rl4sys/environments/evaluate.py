@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl4sys.environments.actor import Actor, Episode
+from rl4sys.environments.atari import for_evaluation
+from rl4sys.environments.base import Environment, step_limit
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.gym import Environment, make_environment
+from rl4sys.environments.gym import make_environment
+from rl4sys.environments.team import TeamActor
 from rl4sys.policy.base import Policy
 
 LONGEST_EPISODE = 10_000
@@ -54,7 +57,7 @@ def evaluate(
 ) -> Evaluation:
     """Run ``episodes`` episodes, one after the other, in an environment made for the purpose."""
     seeds = np.random.SeedSequence([seed, 1])
-    actor = Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
+    actor = _make_actor(config, seeds)
     finished: list[Episode] = []
     try:
         while len(finished) < episodes:
@@ -67,10 +70,17 @@ def evaluate(
     return Evaluation(tuple(finished[:episodes]))
 
 
+def _make_actor(config: EnvironmentConfig, seeds: np.random.SeedSequence) -> Actor | TeamActor:
+    """One plain environment, with rewards as they are."""
+    if config.wrapper == "pettingzoo":
+        return TeamActor(config.model_copy(update={"num_envs": 1, "clip_reward": None}), seeds)
+    return Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
+
+
 def _make_limited(config: EnvironmentConfig) -> Environment:
+    config = for_evaluation(config) if config.wrapper == "atari" else config
     environment = make_environment(config)
-    limit = config.max_episode_steps or (environment.spec and environment.spec.max_episode_steps)
-    if limit is None:
-        environment.close()
-        environment = make_environment(config.model_copy(update={"max_episode_steps": LONGEST_EPISODE}))
-    return environment
+    if config.max_episode_steps or step_limit(environment):
+        return environment
+    environment.close()
+    return make_environment(config.model_copy(update={"max_episode_steps": LONGEST_EPISODE}))

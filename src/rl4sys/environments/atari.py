@@ -1,0 +1,116 @@
+"""Atari games with the preprocessing that published results share (Mnih et al. 2015, Machado et al. 2018)."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, TimeLimit
+from pydantic import Field
+
+from rl4sys.config import Config, did_you_mean, parse
+from rl4sys.environments.base import Environment
+from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.errors import ConfigError
+
+_LONGEST_GAME_FRAMES = 108_000
+"""Half an hour of play, after which games are cut by custom."""
+
+
+class AtariOptions(Config):
+    """``options`` of the family ``atari``; ``environment.frame_stack`` and ``clip_reward`` belong to it as well."""
+
+    frame_skip: int = Field(default=4, gt=0, le=1000)
+    """Frames that an action lasts; the brighter of the last two is seen at each point."""
+    noop_max: int = Field(default=30, ge=0)
+    """An episode starts after up to so many frames in which nothing is done."""
+    screen_size: int = Field(default=84, gt=0, le=1024)
+    """Height and width of the image."""
+    grayscale: bool = True
+    """Brightness alone, as one channel; false gives three colours."""
+    terminal_on_life_loss: bool = False
+    """In training, end the episode with each lost life; the next one is a new game."""
+    repeat_action_probability: float = Field(default=0.0, ge=0, le=1)
+    """Sticky actions: how often the console goes on with the last action instead (0.25 in Machado et al. 2018)."""
+    full_action_space: bool = False
+    """All 18 actions of the console instead of those that the game uses."""
+    mode: int | None = None
+    """Variant of the game; null for its first."""
+    difficulty: int | None = None
+    """Setting of the console's difficulty switch; null for its first."""
+
+
+def make_atari(config: EnvironmentConfig) -> Environment:
+    """The game that ``name`` stands for: Pong, or ALE/Pong-v5."""
+    options = parse(AtariOptions, config.options, "environment.options")
+    game = _make_game(config.name, options)
+    preprocessed: Environment = AtariPreprocessing(
+        game,
+        noop_max=options.noop_max,
+        frame_skip=options.frame_skip,
+        screen_size=options.screen_size,
+        terminal_on_life_loss=options.terminal_on_life_loss,
+        grayscale_obs=options.grayscale,
+    )
+    if config.max_episode_steps is not None:
+        return preprocessed
+    return TimeLimit(preprocessed, _LONGEST_GAME_FRAMES // options.frame_skip)
+
+
+def game_name(name: str) -> str:
+    """Pong, however it is written."""
+    return name.removeprefix("ALE/").removesuffix("-v5")
+
+
+def for_evaluation(config: EnvironmentConfig) -> EnvironmentConfig:
+    """The game as it is judged: whole."""
+    return config.model_copy(update={"options": {**config.options, "terminal_on_life_loss": False}})
+
+
+def _make_game(name: str, options: AtariOptions) -> Environment:
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    gymnasium.register_envs(ale_py)
+    wanted = f"ALE/{game_name(name)}-v5"
+    if wanted not in gymnasium.registry:
+        known = [game_name(known) for known in gymnasium.registry if known.startswith("ALE/")]
+        raise ConfigError(
+            f"environment.name is {name!r}, which is no Atari game{did_you_mean(game_name(name), known)} "
+            f"There are {len(known)}, such as Breakout, Pong and SpaceInvaders"
+        )
+    game = gymnasium.make(
+        wanted,
+        disable_env_checker=True,
+        frameskip=1,
+        repeat_action_probability=0.0,
+        full_action_space=options.full_action_space,
+        mode=options.mode,
+        difficulty=options.difficulty,
+        max_num_frames_per_episode=None,
+    )
+    return _Seeded(game, options.repeat_action_probability)
+
+
+class _Seeded(gymnasium.Wrapper[Any, int, Any, int]):
+    """A game whose episodes a seed decides without loading it again, which would take 0.2 seconds each time.
+
+    The emulator itself is left without chance: sticky actions are drawn here, frame by frame, as it would.
+    """
+
+    def __init__(self, game: Environment, stickiness: float) -> None:
+        super().__init__(game)
+        self._stickiness, self._action = stickiness, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            # Gymnasium's preprocessing draws how many frames to wait from the same generator.
+            self.unwrapped.np_random = np.random.default_rng(seed)
+        self._action = 0
+        return self.env.reset(options=options)
+
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        if not self._stickiness or self.np_random.random() >= self._stickiness:
+            self._action = action
+        return self.env.step(self._action)

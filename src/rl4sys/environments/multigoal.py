@@ -1,0 +1,71 @@
+"""The plane with four goals on which soft Q-learning showed policies of several modes (Haarnoja et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pydantic import Field
+
+from rl4sys.config import Config, parse
+from rl4sys.environments.base import Environment, limited
+from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.spec import Array
+
+GOALS = np.array([[5, 0], [-5, 0], [0, 5], [0, -5]], np.float32)
+EDGE = 7.0
+"""The plane reaches from -EDGE to EDGE on both axes."""
+_NEAR = 1.0
+_STEPS = 30
+
+
+class MultiGoalOptions(Config):
+    """``options`` of the family ``multigoal``; as published where left out."""
+
+    goal_reward: float = 10.0
+    """Given on coming within 1 of a goal, which ends the episode."""
+    action_cost: float = 30.0
+    """Times the squared length of the action."""
+    distance_cost: float = 1.0
+    """Times the squared distance to the nearest goal."""
+    start_deviation: float = Field(default=0.1, ge=0)
+    """Episodes start around the middle with this standard deviation."""
+
+
+def make_multigoal(config: EnvironmentConfig) -> Environment:
+    environment = MultiGoal(parse(MultiGoalOptions, config.options, "environment.options"))
+    return environment if config.max_episode_steps is not None else limited(environment, "multigoal", _STEPS)
+
+
+class MultiGoal(gymnasium.Env[Any, Any]):
+    """A point that moves by its action; all four goals are as good."""
+
+    def __init__(self, options: MultiGoalOptions) -> None:
+        self._options = options
+        self._position = np.zeros(2, np.float32)
+        self.observation_space = spaces.Box(-EDGE, EDGE, (2,), np.float32)
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._position = _on_the_plane(self._options.start_deviation * self.np_random.normal(size=2))
+        return self._position.copy(), {}
+
+    def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        action = np.clip(action, -1, 1)
+        self._position = _on_the_plane(self._position + action)
+        squared = squared_distances(self._position)
+        there = bool(squared < _NEAR**2)
+        cost = self._options.action_cost * float(action @ action) + self._options.distance_cost * float(squared)
+        return self._position.copy(), self._options.goal_reward * there - cost, there, False, {}
+
+
+def squared_distances(positions: Array) -> Array:
+    """From each position to its nearest goal."""
+    return np.asarray(((positions[..., None, :] - GOALS) ** 2).sum(-1).min(-1))
+
+
+def _on_the_plane(position: Array) -> Array:
+    return np.clip(position, -EDGE, EDGE).astype(np.float32)
