@@ -16,6 +16,9 @@ from rl4sys.networks.chained import Chained
 from rl4sys.networks.mlp import MLPConfig
 from rl4sys.networks.noisy import quiet, renew_noise
 from rl4sys.networks.state import module_state, restore_module
+from rl4sys.networks.writing import Body, BodyWriter
+from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.program import ROW, Operation, Program
 from rl4sys.spec import Box, Discrete, Spec
 from tests.networks.test_forms_agree import (
     CASES,
@@ -158,6 +161,16 @@ def test_the_weights_of_an_mlp_are_named_and_ordered_as_ever() -> None:
 def test_an_algorithm_that_learns_from_single_steps_is_not_given_a_network_that_remembers(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"of type {kind} remembers, and this algorithm learns from single steps"):
         count_parameters(config_of({"type": kind}), Blueprint(FLAT, 2))
+
+
+def test_a_network_may_be_included_on_any_value_written_before() -> None:
+    inner = Body((Operation("scale", options={"factor": 3.0}), Operation("add", inputs=(0, 1))), {})
+    writer = BodyWriter("p")
+    first = writer.add("scale", ROW, factor=10.0)
+    second = writer.add("scale", first, factor=10.0)
+    writer.add("concat", writer.include(inner, ROW), writer.include(inner, first), second)
+    program = NumpyProgram(Program(writer.body().operations, Operation("mode")), {}, 1)
+    assert program.forward(np.ones((1, 1), np.float32)).tolist() == [[4, 40, 100]]
 
 
 def test_a_head_on_a_trunk_cannot_remember() -> None:
