@@ -102,5 +102,5 @@ def test_mistakes_in_pools_are_named(options: dict[str, Any], message: str) -> N
 
 def test_content_for_a_pool_that_is_not_there_is_refused() -> None:
     config = UnionConfig(type="union", pools={"own": {"share": 1, "buffer": {"size": 5}}})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match="there is content for a pool 'x'; buffer.pools has: own"):
+    with pytest.raises(ConfigError, match=r"there is content for a pool 'x'; buffer.pools has: own"):
         Union(config, Demand(provided=Provided(pools={"x": []})))

@@ -18,7 +18,7 @@ NONE = -1
 
 _NOT_KEPT = ("log_prob", "last")
 _CHAIN, _TAIL, _HEAD = "ring.chain", "ring.tail", "ring.head"
-_BLOCKS, _SMALLEST_BLOCK = 256, 16
+_BLOCKS, _SMALLEST_BLOCK = 128, 16
 _FEWEST_AXES_OF_FRAMES = 3
 
 
