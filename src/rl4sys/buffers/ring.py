@@ -58,20 +58,19 @@ class Ring:
 
     def add(self, trajectory: Trajectory) -> Array:
         """Take in all steps; returns their numbers."""
-        numbers = self.seen + np.arange(len(trajectory))
-        before = self._step_before(trajectory)
+        first, before = self.seen, self._step_before(trajectory)
         rows = _rows_of(trajectory)
         for name, column in rows.items():
             self._make_room_for(name, column)
         self._check_frames(trajectory)
-        for part in _parts(len(trajectory), self._slots // 2):
-            self._write(rows, part, numbers)
+        chain = first if before == NONE else int(self._chain[before % self._slots])
+        for part in self._parts(len(trajectory)):
+            self._write(rows, part, chain)
             if part.start == 0:
-                self._begin(trajectory, numbers, before)
-        self._chain[self.slots(numbers)] = numbers[0] if before == NONE else self._chain[before % self._slots]
-        self._end(trajectory, numbers)
+                self._begin(trajectory, before)
         self.seen += len(trajectory)
-        return numbers
+        self._end(trajectory)
+        return np.arange(first, self.seen)
 
     def column(self, name: str, numbers: Array) -> Array:
         return self._columns[name][self.slots(numbers)]
@@ -156,38 +155,47 @@ class Ring:
         stays = number >= max(0, self.seen + len(trajectory) - self._capacity)
         return number if follows and stays else NONE
 
-    def _write(self, rows: Columns, part: slice, numbers: Array) -> None:
+    def _parts(self, length: int) -> Iterator[slice]:
+        """Steps to come whose rows lie side by side, at most half of the ring at once."""
+        start = 0
+        while start < length:
+            slot = (self.seen + start) % self._slots
+            end = min(length, start + self._slots // 2, start + self._slots - slot)
+            yield slice(start, end)
+            start = end
+
+    def _write(self, rows: Columns, part: slice, chain: int) -> None:
         """Put a part of a trajectory in the place of the oldest rows, of which none is held any more."""
-        slots = self.slots(numbers[part])
+        numbers = np.arange(self.seen + part.start, self.seen + part.stop)
+        slot = (self.seen + part.start) % self._slots
+        slots = slice(slot, slot + len(numbers))
         if self._depths:
-            self._move_heads(numbers[part] - self._slots)
+            self._move_heads(numbers - self._slots)
+            self._heads.drop(slots)
         self._tails.drop(slots)
-        self._heads.drop(slots)
         for name, column in rows.items():
             self._columns[name][slots] = column[part, -1] if name in self._depths else column[part]
-        self._before[slots] = numbers[part] - 1
-        self._successor[slots] = numbers[part] + 1
+        self._chain[slots], self._before[slots], self._successor[slots] = chain, numbers - 1, numbers + 1
 
-    def _end(self, trajectory: Trajectory, numbers: Array) -> None:
-        last = self.slots(numbers[-1:])
-        self._successor[last] = NONE
-        self._tails.put(last, {name: trajectory.columns[name][-1:] for name in self._observed()})
-        if trajectory.ended:
-            return
-        self._open[trajectory.episode] = int(numbers[-1]), trajectory.offset + len(trajectory)
-        self._forget_overwritten(int(numbers[-1]) - self._capacity)
-
-    def _begin(self, trajectory: Trajectory, numbers: Array, before: int) -> None:
-        first, seen = self.slots(numbers[:1]), {name: trajectory.columns[name][:1] for name in self._observed()}
+    def _begin(self, trajectory: Trajectory, before: int) -> None:
+        first = self.seen % self._slots
         self._before[first] = before
         if before == NONE:
-            self._heads.put(first, {name: seen[name] for name in self._depths})
+            self._heads.put_row(first, {name: trajectory.columns[name][0] for name in self._depths})
             return
-        last = self.slots(np.array([before]))
-        self._successor[last] = numbers[0]
+        last = before % self._slots
+        self._successor[last] = self.seen
         # A system may see something else when it goes on than when it was cut; then both are kept.
-        if all(np.array_equal(self._tails.get(name, last), column) for name, column in seen.items()):
-            self._tails.drop(last)
+        if all(np.array_equal(self._tails.row(n, last), trajectory.columns[n][0]) for n in self._observed()):
+            self._tails.drop(slice(last, last + 1))
+
+    def _end(self, trajectory: Trajectory) -> None:
+        newest = self.seen - 1
+        self._successor[newest % self._slots] = NONE
+        self._tails.put_row(newest % self._slots, {name: trajectory.columns[name][-1] for name in self._observed()})
+        if not trajectory.ended:
+            self._open[trajectory.episode] = newest, trajectory.offset + len(trajectory)
+            self._forget_overwritten(newest - self._capacity)
 
     def _forget_overwritten(self, newest_lost: int) -> None:
         """Episodes whose system fell silent would otherwise stay open for ever."""
@@ -315,31 +323,41 @@ class _Beside:
     def names(self) -> list[str]:
         return list(self._columns)
 
-    def has(self, slots: Array) -> Array:
+    def has(self, slots: Array | slice) -> Array:
         return np.asarray(self._place[slots] != NONE)
 
     def get(self, name: str, slots: Array) -> Array:
         return self._columns[name][self._place[slots]]
 
+    def row(self, name: str, slot: int) -> Array:
+        found: Array = self._columns[name][self._place[slot]]
+        return found
+
     def put(self, slots: Array, columns: Columns) -> None:
-        if not columns:
+        for index, slot in enumerate(slots.tolist()):
+            self.put_row(slot, {name: column[index] for name, column in columns.items()})
+
+    def put_row(self, slot: int, values: Columns) -> None:
+        """Keep one observation of a row, by column name, that has none yet."""
+        if not values:
             return
-        self.drop(slots)
-        while len(self._free) < len(slots):
-            self._grow(columns)
-        self._place[slots] = [self._free.pop() for _ in range(len(slots))]
-        for name, column in columns.items():
-            self._columns[name][self._place[slots]] = column
+        if not self._free:
+            self._grow(values)
+        place = self._place[slot] = self._free.pop()
+        for name, value in values.items():
+            self._columns[name][place] = value
 
-    def drop(self, slots: Array) -> None:
-        there = slots[self.has(slots)]
-        self._free += self._place[there].tolist()
-        self._place[there] = NONE
+    def drop(self, slots: slice) -> None:
+        places = self._place[slots]
+        there = places[places != NONE]
+        if there.size:
+            self._free += there.tolist()
+            places[:] = NONE
 
-    def _grow(self, columns: Columns) -> None:
+    def _grow(self, values: Columns) -> None:
         room = max(_SMALLEST_BLOCK, 2 * self._room)
-        for name, column in columns.items():
-            larger = self._allocate((room, *column.shape[1:]), column.dtype)
+        for name, value in values.items():
+            larger = self._allocate((room, *value.shape), value.dtype)
             if self._room:
                 larger[: self._room] = self._columns[name]
             self._columns[name] = larger
@@ -381,8 +399,3 @@ def _rows_of(trajectory: Trajectory) -> dict[str, Array]:
     """One row per step; what the last one led to is not among them."""
     rows = transitions(trajectory).items()
     return {name: column for name, column in rows if name not in _NOT_KEPT and not name.startswith("next_")}
-
-
-def _parts(length: int, longest: int) -> Iterator[slice]:
-    for start in range(0, length, longest):
-        yield slice(start, min(start + longest, length))
