@@ -49,12 +49,6 @@ def descend(
     return norm
 
 
-def weighted_mean(losses: Tensor, rows: Mapping[str, Tensor]) -> Tensor:
-    """The mean over rows, each counted by its weight where the buffer gave weights."""
-    weight = rows.get("weight")
-    return losses.mean() if weight is None else (weight * losses).mean()
-
-
 def _describe(module: nn.Module, losses: Mapping[str, Tensor], steps: int) -> str:
     bad_losses = [name for name, loss in losses.items() if not torch.isfinite(loss)]
     gradients = [(name, p.grad) for name, p in module.named_parameters() if p.grad is not None]
