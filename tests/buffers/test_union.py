@@ -100,6 +100,17 @@ def test_mistakes_in_pools_are_named(options: dict[str, Any], message: str) -> N
         parse_buffer(settings, "dqn")
 
 
+def test_a_pool_has_the_size_of_the_union_unless_it_says_another() -> None:
+    pools = {"own": {"share": 1}, "old": {"share": 2, "buffer": {"type": "prioritized", "size": 7}}}
+    config = parse_buffer({"type": "union", "size": 30, "pools": pools}, "dqn")
+    assert isinstance(config, UnionConfig)
+    assert [(pool.buffer.type, pool.buffer.size) for pool in config.pools.values()] == [
+        ("uniform", 30),
+        ("prioritized", 7),
+    ]
+    assert parse_buffer(config.model_dump(mode="json"), "dqn") == config, "as a run stores it"
+
+
 def test_content_for_a_pool_that_is_not_there_is_refused() -> None:
     config = UnionConfig(type="union", pools={"own": {"share": 1, "buffer": {"size": 5}}})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match=r"there is content for a pool 'x'; buffer.pools has: own"):

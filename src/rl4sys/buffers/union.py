@@ -26,7 +26,7 @@ class PoolConfig(Config):
     share: float = Field(gt=0)
     """Its part of every batch, in proportion to those of the others that hold anything."""
     buffer: SerializeAsAny[BufferConfig]
-    """The buffer that holds it: uniform, prioritized or her, with its options."""
+    """The buffer that holds it: uniform, which is the default, prioritized or her, with its options."""
 
     @field_validator("buffer", mode="before")
     @classmethod
@@ -45,12 +45,21 @@ class PoolConfig(Config):
 class UnionConfig(BufferConfig):
     """Options of the `union` buffer."""
 
-    size: int = Field(default=1, gt=0, le=10**9)
-    """Not used: each pool has a size of its own."""
+    size: int = Field(default=100_000, gt=0, le=10**9)
+    """Steps of a pool whose buffer does not say how many it holds."""
     pools: dict[str, PoolConfig] = Field(min_length=1)
     """The pools by name."""
     receives: str = "own"
     """The pool that new trajectories go to; the others stay as they were given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_sizes(cls, value: Any) -> Any:
+        pools = value.get("pools") if isinstance(value, Mapping) else None
+        if not isinstance(pools, Mapping):
+            return value
+        size = value.get("size", cls.model_fields["size"].default)
+        return {**value, "pools": {name: _with_size(pool, size) for name, pool in pools.items()}}
 
     @model_validator(mode="after")
     def _check_receiver(self) -> Self:
@@ -126,6 +135,12 @@ class Union:
             if rows
         ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _with_size(pool: Any, size: Any) -> Any:
+    if not isinstance(pool, Mapping) or not isinstance(pool.get("buffer", {}), Mapping):
+        return pool
+    return {**pool, "buffer": {"size": size, **pool.get("buffer", {})}}
 
 
 def _split(rows: int, shares: Array, chance: float) -> list[int]:
