@@ -108,6 +108,16 @@ def test_sums_over_several_steps_are_of_the_new_goal_and_stop_where_it_ends_the_
     }
 
 
+def test_a_sum_does_not_go_on_beyond_the_goal_that_ends_its_episode() -> None:
+    buffer = make(ratio=1.0, strategy="episode", n_step=3, terminated="reached")
+    buffer.add(trajectory(0, 5, episode=1, end="truncated"), version=0)
+    batch = draw(buffer)
+    row = int(np.flatnonzero((batch["action"] == 1) & (batch["obs.desired_goal"][:, 0] == 3))[0])
+    # Step 1 misses the goal and step 2 reaches it; step 3 is of no matter.
+    assert (batch["reward"][row], batch["discount"][row], batch["terminated"][row]) == (-1.0, 0.25, True)
+    assert batch["next_obs.state"][row, 0] == 3
+
+
 def test_of_an_episode_that_is_partly_overwritten_what_is_held_counts() -> None:
     buffer = make(size=6, ratio=1.0, strategy="episode")
     for start in range(0, 40, 4):

@@ -95,6 +95,18 @@ def test_a_restored_ring_holds_the_same_and_goes_on_alike(
         feed([one, other], more)
 
 
+def test_a_stack_outlives_the_rows_that_its_older_frames_came_with() -> None:
+    whole, single = ring(60), ring(60, unstack=True)
+    for held in (whole, single):
+        held.add(stacked(1000, 2, episode=1))
+        held.add(stacked(5000, 50, episode=2))
+        held.add(stacked(1002, 8, episode=1, offset=2))
+        # The first two steps of episode 1 go, and those after them are still held.
+        held.add(stacked(9000, 30, episode=3))
+    assert whole.column("action", np.array([52]))[0] == 1002
+    np.testing.assert_array_equal(everything(single)[0]["obs.image"], everything(whole)[0]["obs.image"])
+
+
 def test_each_observation_is_kept_once() -> None:
     held = ring(10_000)
     for start in range(0, 10_000, 10):

@@ -106,6 +106,17 @@ def test_windows_never_break_an_episode_however_the_ring_wraps(
     assert valid[:, 0].all()
 
 
+def test_windows_hold_no_step_that_is_gone() -> None:
+    buffer = make(length=6, size=4)
+    for start in range(0, 15, 3):
+        buffer.add(trajectory(start, 3, episode=start, end="terminated"), version=0)
+    batch = draw(buffer)
+    assert windows(batch) == {(11, 12, 13, 14, 14, 14)}
+    buffer.add(trajectory(50, 9, episode=100), version=0)
+    buffer.add(trajectory(90, 2, episode=101), version=0)
+    assert windows(draw(buffer)) == {(57, 58, 58, 58, 58, 58), (90, 91, 91, 91, 91, 91)}
+
+
 @pytest.mark.parametrize("cross", [True, False])
 def test_every_step_is_drawn(cross: bool) -> None:
     buffer = make(length=5, size=50, cross_episodes=cross)
