@@ -10,6 +10,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from rl4sys.algorithms.schedule import Schedule
+from rl4sys.buffers.union import PoolConfig
 from rl4sys.client.config import ClientConfig, OutboxSettings, ServerSettings
 from rl4sys.client.config import TlsSettings as ClientTls
 from rl4sys.config import Config
@@ -63,6 +64,7 @@ def page() -> str:
         (f"network.actor, network.critic, `type: {name}`", NETWORKS.get(name).Config) for name in NETWORKS.names()
     ]
     sections += [(f"buffer, `type: {name}`", BUFFERS.get(name).Config) for name in BUFFERS.names()]
+    sections.append(("buffer, `type: union`: a pool", PoolConfig))
     sections += [("training", TrainingSettings), ("logging", LoggingSettings), ("logging.wandb", WandbSettings)]
     sections += [
         ("training server", ServerConfig),

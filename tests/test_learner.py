@@ -11,7 +11,6 @@ import pytest
 from torch import nn
 
 from rl4sys.buffers.base import Demand
-from rl4sys.buffers.replay import Replay
 from rl4sys.buffers.rollout import Rollout, RolloutConfig
 from rl4sys.errors import ConfigError
 from rl4sys.learner import (
@@ -22,7 +21,7 @@ from rl4sys.learner import (
     parse_buffer,
     parse_networks,
 )
-from rl4sys.registry import ALGORITHMS
+from rl4sys.registry import ALGORITHMS, BUFFERS
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 
@@ -90,13 +89,38 @@ def test_the_bytes_are_those_of_a_full_rollout(spec: Spec) -> None:
     assert learner_cost(spec, make_config("ppo", {}, size=100)).buffer_bytes == held
 
 
-def test_the_bytes_suffice_for_full_replay() -> None:
-    config = make_config("dqn", {}, size=100)
-    buffer = Replay(config.buffer, Demand())
-    buffer.add(trajectory(CHOICES, 100), version=0)
-    state = buffer.state()
-    held = sum(column.nbytes for column in (*state["columns"].values(), state["successor"]))
-    assert held <= learner_cost(CHOICES, config).buffer_bytes < 1.2 * held
+def columns_of(part: object) -> list[np.ndarray]:
+    """Every array in an object and the objects it is made of."""
+    if isinstance(part, np.ndarray):
+        return [part]
+    inside = (
+        list(part.values())
+        if isinstance(part, dict)
+        else list(vars(part).values())
+        if hasattr(part, "__dict__")
+        else []
+    )
+    return [array for item in inside for array in columns_of(item)]
+
+
+REPLAYS = {
+    "uniform": {},
+    "uniform, unstacked": {"unstack": True},
+    "prioritized": {},
+    "sequence": {},
+    "her": {"reward": "distance"},
+}
+
+
+@pytest.mark.parametrize("case", REPLAYS)
+def test_the_bytes_suffice_for_full_replay(case: str) -> None:
+    spec = Spec({"image": Box((4, 9, 9), "uint8"), "achieved_goal": Box((3,)), "desired_goal": Box((3,))}, Discrete(3))
+    options = parse_buffer({"type": case.partition(",")[0], "size": 3000, **REPLAYS[case]}, "dqn")
+    buffer = BUFFERS.get(options.type)(options, Demand())
+    buffer.add(trajectory(spec, 3000), version=0)
+    config = make_config("dqn", {}).model_copy(update={"buffer": options})
+    held = sum(column.nbytes for column in columns_of(buffer))
+    assert 0.97 * held <= learner_cost(spec, config).buffer_bytes < 1.1 * held + 40_000
 
 
 def test_what_no_machine_could_hold_is_counted_at_once() -> None:

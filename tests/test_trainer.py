@@ -78,6 +78,24 @@ def test_a_run_stopped_anywhere_resumes_as_if_never_stopped(
     assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
 
 
+@pytest.mark.parametrize("change", ["buffer.type=prioritized", "buffer.storage=disk"])
+def test_a_run_with_another_buffer_resumes_as_if_never_stopped(make_trainer: MakeTrainer, change: str) -> None:
+    def stop() -> None:
+        stopped.stop()
+
+    straight = make_trainer("dqn", change)
+    straight.train()
+    stopped = make_trainer("dqn", change, observer=Calls(stop, at=20))
+    stopped.train()
+    assert stopped.progress().steps < straight.progress().steps
+    resumed = make_trainer("dqn", run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert straight.progress().steps > 300, "the ring should have wrapped"
+    assert fingerprint(resumed) == fingerprint(straight)
+    assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
+
+
 def test_the_comparison_of_resumed_runs_notices_one_forgotten_random_number(make_trainer: MakeTrainer) -> None:
     straight = make_trainer("ppo")
     straight.train()

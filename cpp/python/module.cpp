@@ -22,6 +22,7 @@
 #include "rl4sys/program.hpp"
 #include "rl4sys/recorder.hpp"
 #include "rl4sys/returns.hpp"
+#include "sum_tree.hpp"
 
 namespace nb = nanobind;
 using rl4sys::Choice;
@@ -480,6 +481,8 @@ NB_MODULE(_core, module) {
         .def(
             "drop", [](Recorder& self, nb::handle steps) { self.drop(toUint64(steps, "number of steps")); },
             nb::arg("steps"));
+
+    registerSumTree(module);
 
     module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),
                nb::arg("gamma"), nb::arg("gae_lambda"), nb::arg("weight").none() = nb::none());

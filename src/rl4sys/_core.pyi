@@ -1,5 +1,6 @@
 from collections.abc import Mapping, Sequence
 
+from rl4sys.buffers.sum_tree import NumpySumTree
 from rl4sys.client.recorder import NumpyRecorder
 from rl4sys.policy.draws import PythonDraws
 from rl4sys.spec import Array
@@ -16,6 +17,9 @@ class Program:
     def decide(self, row: Array, mask: Array | None, draws: PythonDraws) -> tuple[int | Array, float]: ...
 
 class Recorder(NumpyRecorder):
+    """Not a subclass at run time; the same interface."""
+
+class SumTree(NumpySumTree):
     """Not a subclass at run time; the same interface."""
 
 def gae(

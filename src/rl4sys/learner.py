@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import SerializeAsAny
 
 from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Recipe
-from rl4sys.buffers.base import Batch, BufferConfig
+from rl4sys.buffers.base import NOTHING, Batch, BufferConfig, Provided, Room, space_bytes
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.errors import ConfigError, ExportError, NumericalError
 from rl4sys.networks.base import Blueprint, NetworkConfig, action_outputs, count_parameters
@@ -39,9 +38,11 @@ class LearnerConfig(Config):
 class Learner:
     """Driven the same way by the local trainer, the server's sessions and Ray actors."""
 
-    def __init__(self, spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> None:
+    def __init__(
+        self, spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence, provided: Provided = NOTHING
+    ) -> None:
         algorithm_seed, batch_seed = seed.spawn(2)
-        self._algorithm = _build_algorithm(spec, config, algorithm_seed)
+        self._algorithm = _build_algorithm(_recipe(spec, config, algorithm_seed, provided))
         self._buffer = self._algorithm.make_buffer()
         self._rng = np.random.default_rng(batch_seed)
         self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
@@ -130,9 +131,9 @@ class Learner:
         return NormalizedPolicy(policy, self._observations) if self._observations else policy
 
 
-def build_learner(spec: Spec, config: LearnerConfig, seed: int) -> Learner:
+def build_learner(spec: Spec, config: LearnerConfig, seed: int, provided: Provided = NOTHING) -> Learner:
     """The only way any host makes a Learner; the seed decides all its randomness."""
-    return Learner(spec, config, np.random.SeedSequence(seed))
+    return Learner(spec, config, np.random.SeedSequence(seed), provided)
 
 
 @dataclass(frozen=True)
@@ -143,13 +144,16 @@ class Cost:
     """Weights of its networks, each role once; optimisers and target networks keep as much again."""
     buffer_bytes: int
     """The experience it would hold when its buffer is full."""
+    disk_bytes: int = 0
+    """So much of that on disk."""
 
 
 def learner_cost(spec: Spec, config: LearnerConfig) -> Cost:
     """What `build_learner` would take up, told at once, so that a host can refuse what it has no room for."""
     recipe = _recipe(spec, config, np.random.SeedSequence(0))
     counts = [count_parameters(recipe.network(role), needed) for role, needed in _blueprints(recipe).items()]
-    return Cost(sum(counts), config.buffer.size * _row_bytes(spec))
+    room = _room(spec, config.buffer)
+    return Cost(sum(counts), room.memory + room.disk, room.disk)
 
 
 def parse_algorithm(settings: Any) -> AlgorithmConfig:
@@ -195,12 +199,14 @@ def _named(settings: Any, at: str, key: str) -> str:
     return str(settings[key])
 
 
-def _build_algorithm(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> Algorithm:
-    algorithm: Algorithm = ALGORITHMS.get(config.algorithm.name)(_recipe(spec, config, seed))
+def _build_algorithm(recipe: Recipe[AlgorithmConfig]) -> Algorithm:
+    algorithm: Algorithm = ALGORITHMS.get(recipe.options.name)(recipe)
     return algorithm
 
 
-def _recipe(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> Recipe[AlgorithmConfig]:
+def _recipe(
+    spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence, provided: Provided = NOTHING
+) -> Recipe[AlgorithmConfig]:
     return Recipe(
         spec=spec,
         options=config.algorithm,
@@ -209,6 +215,7 @@ def _recipe(spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence) -> 
         seed=seed,
         device=config.device,
         total_timesteps=config.total_timesteps,
+        provided=provided,
     )
 
 
@@ -221,14 +228,13 @@ def _blueprints(recipe: Recipe[AlgorithmConfig]) -> Mapping[str, Blueprint]:
     return {role: Blueprint(recipe.spec, action_outputs(recipe.spec)) for role in algorithm.roles}
 
 
-def _row_bytes(spec: Spec) -> int:
-    """One step in a buffer: what was seen before and after it, what was done, and `_BESIDES`."""
-    spaces = [*spec.observation.values(), *spec.observation.values(), spec.action]
-    return sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in spaces) + _BESIDES
-
-
-_BESIDES = 4 + 4 + 3 * 1 + 8
-"""Bytes of reward, log_prob, the flags terminated, ended and last, and the buffer's own number for the row."""
+def _room(spec: Spec, config: BufferConfig) -> Room:
+    buffer = BUFFERS.get(config.type)
+    if hasattr(buffer, "room"):
+        room: Room = buffer.room(config, spec)
+        return room
+    # A buffer of the user's own need not say; what was seen before and after a step is the most that is usual.
+    return Room(config.size * (2 * space_bytes(*spec.observation.values()) + space_bytes(spec.action)))
 
 
 def _check_finite(trajectory: Trajectory, steps: int) -> None:

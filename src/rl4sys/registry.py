@@ -113,8 +113,17 @@ NETWORKS = Registry(
     },
 )
 BUFFERS = Registry(
-    "buffer", {"trajectory": "rl4sys.buffers.rollout:Rollout", "uniform": "rl4sys.buffers.replay:Replay"}
+    "buffer",
+    {
+        "her": "rl4sys.buffers.her:Her",
+        "prioritized": "rl4sys.buffers.prioritized:Prioritized",
+        "sequence": "rl4sys.buffers.sequence:Sequence",
+        "trajectory": "rl4sys.buffers.rollout:Rollout",
+        "uniform": "rl4sys.buffers.replay:Replay",
+        "union": "rl4sys.buffers.union:Union",
+    },
 )
+GOAL_REWARDS = Registry("goal reward", {"distance": "rl4sys.buffers.goals:distance"})
 ENVIRONMENTS = Registry(
     "environment",
     {
@@ -134,6 +143,7 @@ DATASETS = Registry(
 register_algorithm = ALGORITHMS.register
 register_network = NETWORKS.register
 register_buffer = BUFFERS.register
+register_goal_reward = GOAL_REWARDS.register
 register_environment = ENVIRONMENTS.register
 register_dataset = DATASETS.register
 

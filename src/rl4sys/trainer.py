@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
+from rl4sys.buffers.base import Provided
 from rl4sys.environments.acting import AnyActor, make_actor
 from rl4sys.environments.actor import Episode
 from rl4sys.environments.check import check_environment
@@ -23,8 +25,9 @@ from rl4sys.environments.pool import NOT_EXACT
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
+from rl4sys.experiment.memory import available_memory, check_memory, in_words
 from rl4sys.experiment.run import Run
-from rl4sys.learner import Learner, build_learner
+from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
@@ -32,6 +35,7 @@ from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import State
 
 _RECENT_EPISODES = 100
+_LARGE_BUFFER = 10**9
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Trainer:
         self._actor = build_actor(config)
         if config.dataset is not None and self._judged:
             check_same_spec(self._actor.spec, Encoding(make_environment(config.environment)).spec)
-        self._learner = build_local_learner(config, self._actor, observer)
+        self._learner = build_local_learner(config, self._actor, observer, scratch=run.path)
         self._logbook = Logbook(run)
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
@@ -303,13 +307,23 @@ def build_actor(config: ExperimentConfig) -> AnyActor | Player:
     return make_actor(config.environment, seed)
 
 
-def build_local_learner(config: ExperimentConfig, actor: AnyActor | Player, observer: Observer) -> Learner:
-    """The learner of a local run, on the device asked for if this machine has it."""
+def build_local_learner(
+    config: ExperimentConfig, actor: AnyActor | Player, observer: Observer, scratch: Path | None = None
+) -> Learner:
+    """The learner of a local run, on the device asked for if this machine has it.
+
+    What its buffer keeps on disk is in the folder ``scratch``.
+    """
     wanted = config.experiment.device
     device = available_device(wanted)
     if wanted not in (device, "auto"):
         observer.note(f"experiment.device is {wanted}, which this machine does not have; training on {device}")
-    return build_learner(actor.spec, config.learner(device), config.experiment.seed)
+    settings = config.learner(device)
+    cost = learner_cost(actor.spec, settings)
+    check_memory(cost, available_memory())
+    if cost.buffer_bytes > _LARGE_BUFFER:
+        observer.note(f"the buffer takes {in_words(cost.buffer_bytes)} when full")
+    return build_learner(actor.spec, settings, config.experiment.seed, Provided(scratch=scratch))
 
 
 def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:

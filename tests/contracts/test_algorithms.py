@@ -74,6 +74,7 @@ CASES = {
         {"size": 2000},
     ),
     "qr_dqn": ("qr_dqn", CHOICES, {**BANDIT_DQN, "quantiles": 16}, {"size": 2000}),
+    "dqn, prioritized": ("dqn", CHOICES, BANDIT_DQN, {"type": "prioritized", "size": 2000}),
     "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from rl4sys.buffers.base import Batch, Buffer, BufferConfig, Demand
+from rl4sys.buffers.base import NOTHING, Batch, Buffer, BufferConfig, Demand, Provided
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError
 from rl4sys.networks.base import NetworkConfig
@@ -42,22 +42,30 @@ class Recipe(Generic[Options]):
     device: str = "cpu"
     total_timesteps: int | None = None
     """Where schedules end; a live system has no such point."""
+    provided: Provided = NOTHING
+    """What the host has for the buffer."""
 
     def network(self, role: str) -> NetworkConfig:
         """The settings of the network for ``role``; a role left out of the config gets the defaults."""
         return self.networks.get(role) or MLPConfig()
 
     def make_buffer(self, demand: Demand, fitting: tuple[str, ...]) -> Buffer:
-        """The configured buffer, if it is of a type the algorithm can learn from or a user's own."""
-        if self.buffer.type not in fitting and self.buffer.type in SHIPPED_BUFFERS:
+        """The configured buffer, if it is of a type the algorithm can learn from or a user's own.
+
+        One whose batches mean what those of ``uniform`` do fits wherever that does. ``prioritized`` fits an algorithm
+        that returns ``priority`` and weighs its rows.
+        """
+        alike = LIKE_UNIFORM if "uniform" in fitting else ()
+        if self.buffer.type not in (*fitting, *alike) and self.buffer.type in SHIPPED_BUFFERS:
             raise ConfigError(
                 f"buffer.type is {self.buffer.type!r}, which {self.options.name} cannot learn from; use {fitting[0]}"
             )
-        buffer: Buffer = BUFFERS.get(self.buffer.type)(self.buffer, demand)
+        buffer: Buffer = BUFFERS.get(self.buffer.type)(self.buffer, replace(demand, provided=self.provided))
         return buffer
 
 
-SHIPPED_BUFFERS = ("trajectory", "uniform")
+SHIPPED_BUFFERS = ("trajectory", "uniform", "prioritized", "her", "sequence", "union")
+LIKE_UNIFORM = ("her", "union")
 
 
 @dataclass(frozen=True)

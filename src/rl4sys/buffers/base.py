@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
 from rl4sys.config import Config
-from rl4sys.spec import Array, Columns, State
+from rl4sys.spec import Array, Columns, Space, State
 from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 
 Batch: TypeAlias = Columns
@@ -21,9 +23,29 @@ class BufferConfig(Config):
     """What every buffer can be told."""
 
     type: str
-    """Which buffer: trajectory (fresh experience, for on-policy algorithms) or uniform (replay)."""
+    """Which buffer: trajectory (fresh experience, for on-policy algorithms), or one that replays: uniform, prioritized,
+    her, sequence, union."""
     size: int = Field(gt=0, le=10**9)
     """Steps it holds; for `trajectory`, the steps of one rollout over all environments."""
+
+
+GoalReward: TypeAlias = Callable[[Array, Array], Array]
+"""Goals achieved and goals desired, a row each → the reward of each row."""
+
+
+@dataclass(frozen=True)
+class Provided:
+    """What the host of a learner has for its buffer, and no config can hold."""
+
+    goal_reward: GoalReward | None = None
+    """The environment's own, where it has goals."""
+    scratch: Path | None = None
+    """A folder for files that end with the process; the system's for temporary files if there is none."""
+    pools: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)
+    """What the pools of a `union` hold from the start, by name."""
+
+
+NOTHING = Provided()
 
 
 @dataclass(frozen=True)
@@ -36,10 +58,24 @@ class Demand:
     gradient_steps: int = 1
     n_step: int = 1
     gamma: float = 1.0
+    provided: Provided = NOTHING
+    """Filled in by the recipe."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that a full buffer takes up."""
+
+    memory: int
+    disk: int = 0
 
 
 class Buffer(Protocol):
-    """Takes trajectories in, gives the batches that are due out."""
+    """Takes trajectories in, gives the batches that are due out.
+
+    The class is called with its config and a `Demand`. It has ``Config``, and may have ``room(config, spec)``, which
+    says how much `Room` it would take.
+    """
 
     def add(self, trajectory: Trajectory, version: int) -> int:
         """Store what can be learnt from at this learner version; return the steps accepted."""
@@ -53,9 +89,15 @@ class Buffer(Protocol):
     def feedback(self, batch: Batch, feedback: Columns) -> None:
         """Take back what the algorithm found out about the rows of a batch, such as priorities."""
 
-    def state(self) -> State: ...
+    def state(self) -> State:
+        """Written, or copied, before anything more is added: its segments are read only then."""
 
     def restore(self, state: State) -> None: ...
+
+
+def space_bytes(*spaces: Space) -> int:
+    """Of one value each."""
+    return sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in spaces)
 
 
 def transitions(trajectory: Trajectory) -> dict[str, Array]:

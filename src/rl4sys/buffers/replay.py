@@ -1,18 +1,47 @@
-"""Uniform replay of transitions, of one step or several."""
+"""Uniform replay of transitions, of one step or several; the other replaying buffers differ in what they draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
-from rl4sys.buffers.base import Batch, BufferConfig, Demand, transitions
-from rl4sys.buffers.columns import like
-from rl4sys.spec import Array, Columns, State
+from rl4sys.buffers.base import Batch, BufferConfig, Demand, Room
+from rl4sys.buffers.ring import NONE, Ring, ring_room
+from rl4sys.buffers.storage import Storage, allocator
+from rl4sys.spec import Array, Columns, Spec, State
 from rl4sys.trajectory import Trajectory
 
-_NOT_REPLAYED = ("log_prob", "last")
-_NONE = -1
+Outcome: TypeAlias = Callable[[Array, Array], tuple[Array, Array]]
+"""Steps, and which places of a batch they are for → their rewards, and whether they terminate their episode."""
+
+
+class ReplayConfig(BufferConfig):
+    """Options of the `uniform` buffer."""
+
+    storage: Storage = "memory"
+    """Where steps are kept: memory, or disk, in files of the run's directory that the system pages in and out."""
+    unstack: bool = False
+    """Keep single frames of observations with three or more axes, which are then frames stacked along the first."""
+
+
+class Due:
+    """When batches are due: ``gradient_steps`` of them for every ``train_frequency`` steps."""
+
+    def __init__(self, demand: Demand) -> None:
+        self._every, self._batches = demand.train_frequency, demand.gradient_steps
+        self.at = max(demand.learning_starts, demand.train_frequency)
+
+    def wants(self, seen: int) -> int:
+        return max(1, self.at - seen)
+
+    def take(self, seen: int) -> Iterator[None]:
+        """One for each batch due after ``seen`` steps."""
+        while seen >= self.at:
+            self.at += self._every
+            for _ in range(self._batches):
+                yield
 
 
 class Replay:
@@ -23,97 +52,71 @@ class Replay:
     even where they arrived in different trajectories, so n-step sums never stop at a trajectory's edge.
     """
 
-    Config = BufferConfig
+    Config: type[ReplayConfig] = ReplayConfig
 
-    def __init__(self, config: BufferConfig, demand: Demand) -> None:
-        self._capacity, self._demand = config.size, demand
-        self._columns: dict[str, Array] = {}
-        self._successor = np.full(config.size, _NONE, np.int64)
-        self._open_episodes: dict[int, int] = {}
-        self._seen = 0
-        self._due_at = max(demand.learning_starts, demand.train_frequency)
+    def __init__(self, config: ReplayConfig, demand: Demand) -> None:
+        self._demand, self._due = demand, Due(demand)
+        self._ring = Ring(config.size, allocator(config.storage, demand.provided.scratch), unstack=config.unstack)
+
+    @staticmethod
+    def room(config: ReplayConfig, spec: Spec) -> Room:
+        return ring_room(config.size, spec, config.storage, unstack=config.unstack)
+
+    @property
+    def held(self) -> int:
+        """Steps to draw from."""
+        return self._ring.held
 
     def add(self, trajectory: Trajectory, version: int) -> int:
-        numbers = self._seen + np.arange(len(trajectory))
-        # Of a trajectory longer than the ring only its newest steps can stay.
-        kept = slice(max(0, len(trajectory) - self._capacity), None)
-        slots = numbers[kept] % self._capacity
-        for name, rows in transitions(trajectory).items():
-            if name not in _NOT_REPLAYED:
-                self._column(name, rows)[slots] = rows[kept]
-        self._link(trajectory, numbers[kept])
-        self._seen += len(trajectory)
+        self._ring.add(trajectory)
         return len(trajectory)
 
     def wants(self) -> int:
-        return max(1, self._due_at - self._seen)
+        return self._due.wants(self._ring.seen)
 
     def batches(self, rng: np.random.Generator) -> Iterator[Batch]:
-        while self._seen >= self._due_at:
-            self._due_at += self._demand.train_frequency
-            for _ in range(self._demand.gradient_steps):
-                yield self._sample(rng)
+        for _ in self._due.take(self._ring.seen):
+            yield self.sample(rng, self._demand.batch_size)
+
+    def sample(self, rng: np.random.Generator, rows: int) -> Batch:
+        """A batch of so many rows, whether or not one is due."""
+        return self._transitions(self._draw(rng, rows), self._recorded)
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
         """Nothing to remember: every row is as likely as the next."""
 
     def state(self) -> State:
-        held = min(self._seen, self._capacity)
-        return {
-            "columns": {name: column[:held].copy() for name, column in self._columns.items()},
-            "successor": self._successor[:held].copy(),
-            "open_episodes": np.array(list(self._open_episodes.items()), np.int64).reshape(-1, 2),
-            "seen": self._seen,
-            "due_at": self._due_at,
-        }
+        return {"ring": self._ring.state(), "due_at": self._due.at}
 
     def restore(self, state: State) -> None:
-        held = len(state["successor"])
-        self._columns = {name: like(column, self._capacity) for name, column in state["columns"].items()}
-        for name, column in state["columns"].items():
-            self._columns[name][:held] = column
-        self._successor[:held] = state["successor"]
-        self._open_episodes = {int(episode): int(number) for episode, number in state["open_episodes"]}
-        self._seen, self._due_at = int(state["seen"]), int(state["due_at"])
+        self._ring.restore(state["ring"])
+        self._due.at = int(state["due_at"])
 
-    def _column(self, name: str, rows: Array) -> Array:
-        if name not in self._columns:
-            self._columns[name] = like(rows, self._capacity)
-        return self._columns[name]
+    def _draw(self, rng: np.random.Generator, rows: int) -> Array:
+        """The numbers of steps that are held, each as likely as the next."""
+        return self._ring.oldest + rng.integers(self._ring.held, size=rows)
 
-    def _link(self, trajectory: Trajectory, numbers: Array) -> None:
-        """Note for every step the number of the one that follows it in the same episode."""
-        self._successor[numbers[:-1] % self._capacity] = numbers[1:]
-        self._successor[numbers[-1] % self._capacity] = _NONE
-        before = self._open_episodes.pop(trajectory.episode, _NONE)
-        if trajectory.offset > 0 and before >= max(0, self._seen + len(trajectory) - self._capacity):
-            self._successor[before % self._capacity] = numbers[0]
-        if not trajectory.ended:
-            self._open_episodes[trajectory.episode] = int(numbers[-1])
-            self._forget_overwritten(int(numbers[-1]) - self._capacity)
+    def _recorded(self, numbers: Array, places: Array) -> tuple[Array, Array]:
+        return self._ring.column("reward", numbers), self._ring.column("terminated", numbers)
 
-    def _forget_overwritten(self, newest_lost: int) -> None:
-        """Episodes whose system fell silent would otherwise stay open for ever."""
-        oldest = next(iter(self._open_episodes))
-        if self._open_episodes[oldest] <= newest_lost:
-            del self._open_episodes[oldest]
+    def _transitions(self, numbers: Array, outcome: Outcome) -> dict[str, Array]:
+        """What was seen and done at each step, and what the next ``n_step`` led to."""
+        final, sums = look_ahead(self._ring, numbers, self._demand, outcome)
+        kept = (name for name in self._ring.names() if name not in ("ended", *sums))
+        batch = self._ring.observations(numbers) | {name: self._ring.column(name, numbers) for name in kept}
+        return batch | {f"next_{name}": column for name, column in self._ring.led_to(final).items()} | sums
 
-    def _sample(self, rng: np.random.Generator) -> Batch:
-        rows = rng.integers(min(self._seen, self._capacity), size=self._demand.batch_size)
-        reward, final, discount = self._look_ahead(rows)
-        batch = {name: column[rows] for name, column in self._columns.items() if not name.startswith("next_")}
-        batch |= {name: column[final] for name, column in self._columns.items() if name.startswith("next_")}
-        return batch | {"reward": reward, "discount": discount, "terminated": self._columns["terminated"][final]}
 
-    def _look_ahead(self, rows: Array) -> tuple[Array, Array, Array]:
-        """Up to ``n_step`` rewards summed, the row where the sum stops, and the discount from there on."""
-        rewards, gamma = self._columns["reward"], self._demand.gamma
-        total, final = rewards[rows], rows.copy()
-        discount = np.full(len(rows), gamma, np.float32)
-        for _ in range(self._demand.n_step - 1):
-            following = self._successor[final]
-            going = following != _NONE
-            final[going] = following[going] % self._capacity
-            total[going] += discount[going] * rewards[final[going]]
-            discount[going] *= gamma
-        return total, final, discount
+def look_ahead(ring: Ring, numbers: Array, demand: Demand, outcome: Outcome) -> tuple[Array, dict[str, Array]]:
+    """The steps where sums of up to ``n_step`` rewards stop; the sums, the discount from there on, and if it ends."""
+    places, final = np.arange(len(numbers)), numbers.copy()
+    total, terminated = (column.copy() for column in outcome(numbers, places))
+    discount = np.full(len(numbers), demand.gamma, np.float32)
+    for _ in range(demand.n_step - 1):
+        following = ring.successor(final)
+        going = places[(following != NONE) & ~terminated]
+        final[going] = following[going]
+        reward, terminated[going] = outcome(final[going], going)
+        total[going] += discount[going] * reward
+        discount[going] *= demand.gamma
+    return final, {"reward": total, "discount": discount, "terminated": terminated}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
-from rl4sys.buffers.base import Batch, BufferConfig, Demand, transitions
+from rl4sys.buffers.base import Batch, BufferConfig, Demand, Room, space_bytes, transitions
 from rl4sys.buffers.columns import grow_to, like
-from rl4sys.spec import Array, Columns, State
+from rl4sys.spec import Array, Columns, Spec, State
 from rl4sys.trajectory import MEMORY, Trajectory
 
 
@@ -20,6 +20,10 @@ class RolloutConfig(BufferConfig):
     """Versions a trajectory may lag behind the learner and still be learnt from."""
     episodes: int | None = Field(default=None, gt=0)
     """Episodes whose end completes a rollout that is shorter than `size`; null to wait for `size` always."""
+
+
+_BESIDES = 4 + 4 + 3 * 1 + 8
+"""Bytes of reward, log_prob, the flags terminated, ended and last, and staleness."""
 
 
 class Rollout:
@@ -37,6 +41,11 @@ class Rollout:
         self._columns: dict[str, Array] = {}
         self._memories: list[Array] = []
         self._filled = self._ended = 0
+
+    @staticmethod
+    def room(config: RolloutConfig, spec: Spec) -> Room:
+        seen = space_bytes(*spec.observation.values())
+        return Room(config.size * (2 * seen + space_bytes(spec.action) + _BESIDES))
 
     def add(self, trajectory: Trajectory, version: int) -> int:
         staleness = version - trajectory.version

@@ -13,7 +13,8 @@ from rl4sys.cli.notes import Notes
 from rl4sys.cli.show import show_settings
 from rl4sys.errors import ExportError
 from rl4sys.experiment.config import ExperimentConfig
-from rl4sys.learner import Learner
+from rl4sys.experiment.memory import in_words
+from rl4sys.learner import Learner, learner_cost
 from rl4sys.policy.snapshot import input_size
 from rl4sys.spec import Discrete, Spec
 from rl4sys.trainer import build_actor, build_local_learner
@@ -29,6 +30,7 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     for what, value in _describe_spec(actor.spec):
         table.add_row(what, value)
     table.add_row("policy", _describe_policy(learner))
+    table.add_row("buffer", _describe_buffer(first, actor.spec))
     environments = first.environment.num_envs
     steps_each = -(-learner.wants() // environments)
     table.add_row("first update", f"after {steps_each * environments:,} steps")
@@ -38,6 +40,14 @@ def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> 
     )
     console.print(table)
     actor.close()
+
+
+def _describe_buffer(config: ExperimentConfig, spec: Spec) -> str:
+    cost = learner_cost(spec, config.learner("cpu"))
+    memory, disk = in_words(cost.buffer_bytes - cost.disk_bytes), in_words(cost.disk_bytes)
+    return (
+        f"{config.buffer.type}, {memory} of memory" + (f" and {disk} on disk" if cost.disk_bytes else "") + " when full"
+    )
 
 
 def _describe_policy(learner: Learner) -> str:

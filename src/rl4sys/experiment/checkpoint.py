@@ -1,4 +1,8 @@
-"""Checkpoints: safetensors and JSON in a folder that appears whole or not at all, with checksums."""
+"""Checkpoints: safetensors and JSON in a folder that appears whole or not at all, with checksums.
+
+What never changes again (a `Segment`) is a file named by its checksum in the checkpoint's folder ``segments``, linked
+there from an earlier checkpoint that has it: it is written once, and gone with the last checkpoint that holds it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,24 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rl4sys import tensors
 from rl4sys.errors import CheckpointError, RL4SysError, RunError
-from rl4sys.experiment.files import sync_directory, write_synced
+from rl4sys.experiment.files import link_or_copy, sync_directory, write_synced
 from rl4sys.experiment.tree import join, split
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import State
+from rl4sys.segments import Segment
+from rl4sys.spec import Columns, State
 
-FORMAT = 1
+FORMAT = 2
 LATEST, BEST = "latest", "best"
 POLICY = "policy.safetensors"
 _STATE_JSON, _STATE_ARRAYS, _MANIFEST = "state.json", "state.safetensors", "manifest.json"
+_SEGMENTS = "segments"
 _NAME = re.compile(r"step_\d{12}")
 
 
@@ -110,7 +117,7 @@ class CheckpointStore:
 
     def _fill(self, folder: Path, state: State, snapshot: Snapshot | None) -> None:
         folder.mkdir(parents=True)
-        document, arrays = split(state)
+        document, arrays = split(state, _SegmentWriter(folder / _SEGMENTS, self._saved_segments()).keep)
         files = {_STATE_JSON: json.dumps(document).encode(), _STATE_ARRAYS: tensors.encode(arrays, {})}
         if snapshot is not None:
             files[POLICY] = snapshot.to_bytes()
@@ -118,11 +125,19 @@ class CheckpointStore:
             write_synced(folder / name, content)
         manifest = {"format": FORMAT, "sha256": {name: _digest(content) for name, content in files.items()}}
         write_synced(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
+        for written in (folder / _SEGMENTS, folder):
+            if written.is_dir():
+                sync_directory(written)
+
+    def _saved_segments(self) -> dict[str, Path]:
+        """Every segment of the checkpoints there are, by its name."""
+        return {path.stem: path for path in self._directory.glob(f"[!.]*/{_SEGMENTS}/*")}
 
     def _read(self, name: str) -> State:
         folder = self._folder(name)
         arrays, _ = tensors.decode(self._verified(folder, _STATE_ARRAYS))
-        tree: State = join(json.loads(self._verified(folder, _STATE_JSON)), arrays)
+        document = json.loads(self._verified(folder, _STATE_JSON))
+        tree: State = join(document, arrays, lambda digest: _find_segment(folder, digest))
         return tree
 
     def _folder(self, name: str) -> Path:
@@ -136,11 +151,16 @@ class CheckpointStore:
         try:
             expected: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
             content = (folder / name).read_bytes()
-            matches = expected["format"] == FORMAT and expected["sha256"][name] == _digest(content)
+            written, matches = expected["format"], expected["sha256"][name] == _digest(content)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise CheckpointError(f"checkpoint {folder.name} is damaged: {problem!r}") from problem
         if not matches:
             raise CheckpointError(f"checkpoint {folder.name} is damaged: {name} does not match its checksum")
+        if written != FORMAT:
+            raise CheckpointError(
+                f"checkpoint {folder.name} has the format {written!r:.20}, and this rl4sys reads {FORMAT}; "
+                "use the release that wrote it"
+            )
         return content
 
     def _point(self, link: str, name: str) -> None:
@@ -162,6 +182,52 @@ class CheckpointStore:
 
     def _listing(self) -> str:
         return ", ".join(self.names()) or "none"
+
+
+class _SegmentWriter:
+    """Puts segments into a checkpoint that is being written: links to those that are there, files for new ones."""
+
+    def __init__(self, folder: Path, saved: Mapping[str, Path]) -> None:
+        self._folder, self._saved = folder, saved
+
+    def keep(self, segment: Segment) -> str:
+        self._folder.mkdir(exist_ok=True)
+        if segment.digest is not None and segment.digest in self._saved:
+            return self._link(segment.digest)
+        content = tensors.encode(segment.read(), {})
+        segment.digest = _digest(content)
+        # What an earlier life left under this name may be damaged.
+        if segment.digest in self._saved and self._saved[segment.digest].read_bytes() == content:
+            return self._link(segment.digest)
+        write_synced(self._folder / _segment_file(segment.digest), content)
+        return segment.digest
+
+    def _link(self, digest: str) -> str:
+        path = self._folder / _segment_file(digest)
+        # A state may hold the same content twice.
+        if not path.exists():
+            link_or_copy(self._saved[digest], path)
+        return digest
+
+
+def _find_segment(folder: Path, digest: str) -> Segment:
+    """A segment that was found to be whole; it is read, and checked, again when it is asked for."""
+
+    def read() -> Columns:
+        try:
+            content = (folder / _SEGMENTS / _segment_file(digest)).read_bytes()
+        except OSError as problem:
+            raise CheckpointError(f"checkpoint {folder.name} is damaged: {problem!r}") from problem
+        if _digest(content) != digest:
+            raise CheckpointError(f"checkpoint {folder.name} is damaged: segment {digest} does not match its checksum")
+        return tensors.decode(content)[0]
+
+    read()
+    return Segment(read, digest)
+
+
+def _segment_file(digest: str) -> str:
+    return f"{digest}.safetensors"
 
 
 def _digest(content: bytes) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,6 +24,19 @@ def replace_file(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under another name, or, where the file system has no such thing, a copy."""
+    with suppress(OSError):
+        target.hardlink_to(source)
+        return
+    shutil.copyfile(source, target)
+    descriptor = os.open(target, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

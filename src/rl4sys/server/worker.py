@@ -30,12 +30,14 @@ from typing import Any
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
+from rl4sys.buffers.base import Provided
 from rl4sys.errors import RL4SysError, RunError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
+from rl4sys.experiment.memory import available_memory, check_memory
 from rl4sys.experiment.run import Run
-from rl4sys.learner import Learner, build_learner
+from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.registry import load_plugins
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.frames import Frame, Pipe
@@ -87,7 +89,7 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
     spec = Spec.from_json(live["spec"])
     with _held(run):
         use_threads(run.config.experiment.threads)
-        learner = _build(spec, run.config)
+        learner = _build(spec, run.config, run.path)
         worker = Worker(run, learner, pipe, task.server)
         worker.resume()
         pipe.send(
@@ -108,6 +110,7 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_spec(spec, task.server.limits)
     learner = live_learner_config(config, "cpu")
     check_cost(spec, learner, task.server.limits)
+    check_memory(learner_cost(spec, learner), available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
     check_size(build_learner(spec, learner, config.experiment.seed).snapshot())
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
@@ -131,9 +134,9 @@ def _make_journal(path: Path) -> None:
         Journal(path / FILE).close()
 
 
-def _build(spec: Spec, config: ExperimentConfig) -> Learner:
+def _build(spec: Spec, config: ExperimentConfig, scratch: Path) -> Learner:
     device = available_device(config.experiment.device)
-    return build_learner(spec, live_learner_config(config, device), config.experiment.seed)
+    return build_learner(spec, live_learner_config(config, device), config.experiment.seed, Provided(scratch=scratch))
 
 
 def _staleness(run: Run, live: Mapping[str, Any]) -> int | None:

@@ -1,0 +1,117 @@
+"""Pools: how much of each a batch holds, and where things go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl4sys.buffers.base import Batch, Demand, Provided
+from rl4sys.buffers.union import Union, UnionConfig
+from rl4sys.errors import ConfigError
+from rl4sys.learner import parse_buffer
+from rl4sys.trajectory import Trajectory
+
+from .steps import trajectory
+
+DEMONSTRATIONS = [trajectory(1000, 30, episode=1, end="terminated")]
+
+
+def make(
+    rows: int = 32, demonstrations: list[Trajectory] = DEMONSTRATIONS, own: str = "uniform", **options: Any
+) -> Union:
+    pools = {
+        "demonstrations": {"share": 0.25, "buffer": {"type": "uniform", "size": 50}},
+        "own": {"share": 0.75, "buffer": {"type": own, "size": 40}},
+    }
+    config = UnionConfig(type="union", **{"pools": pools, **options})
+    return Union(config, Demand(batch_size=rows, provided=Provided(pools={"demonstrations": demonstrations})))
+
+
+def one_batch(buffer: Union, seed: int = 0) -> Batch:
+    return next(iter(buffer.batches(np.random.default_rng(seed))))
+
+
+def test_each_pool_has_its_share_of_every_batch() -> None:
+    buffer = make()
+    buffer.add(trajectory(0, 10), version=0)
+    batch = one_batch(buffer)
+    assert (batch["action"] >= 1000).sum() == 8
+    np.testing.assert_array_equal(batch["pool"] == 0, batch["action"] >= 1000)
+
+
+def test_shares_that_are_no_whole_numbers_hold_on_average() -> None:
+    buffer = make(rows=3)
+    buffer.add(trajectory(0, 1000), version=0)
+    rng = np.random.default_rng(0)
+    counts = [int((batch["pool"] == 0).sum()) for batch in buffer.batches(rng)]
+    assert set(counts) == {0, 1}
+    assert np.mean(counts) == pytest.approx(0.75, abs=0.05)
+
+
+def test_a_pool_that_holds_nothing_leaves_its_share_to_the_others() -> None:
+    buffer = make(demonstrations=[])
+    buffer.add(trajectory(0, 10), version=0)
+    assert (one_batch(buffer)["pool"] == 1).all()
+
+
+def test_new_steps_go_to_the_pool_that_receives_them_and_count_alone() -> None:
+    buffer = make()
+    assert buffer.wants() == 1, "what was given beforehand makes nothing due"
+    for start in range(0, 200, 20):
+        buffer.add(trajectory(start, 20, episode=start), version=0)
+    drawn = np.concatenate([batch["action"] for batch in buffer.batches(np.random.default_rng(0))])
+    assert set(drawn[drawn >= 1000].tolist()) == set(range(1000, 1030)), "demonstrations stay"
+    assert drawn[drawn < 1000].min() >= 160
+
+
+def test_priorities_go_to_the_pool_they_are_for() -> None:
+    buffer = make(own="prioritized")
+    buffer.add(trajectory(0, 10), version=0)
+    batch = one_batch(buffer)
+    assert batch["weight"].shape == (32,)
+    buffer.feedback(batch, {"priority": np.where(batch["action"] == 3, 50.0, 0.0)})
+    assert (batch["action"] == 3).any()
+    again = buffer._sample(np.random.default_rng(1))
+    assert (again["action"] == 3).sum() > 15
+    with pytest.raises(ConfigError, match="gave no priorities"):
+        buffer._sample(np.random.default_rng(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"receives": "other"}, "receives is 'other'; it should be one of the pools: a"),
+        ({"pools": {}}, "pools"),
+        (
+            {"pools": {"own": {"share": 1, "buffer": {"type": "trajectory", "size": 1}}}},
+            "a pool is one of uniform, prior",
+        ),
+        ({"pools": {"own": {"share": 1, "buffer": {"sise": 1}}}}, "sise is not a setting; did you mean size"),
+        ({"pools": {"own": {"share": 0, "buffer": {"size": 1}}}}, "share"),
+    ],
+)
+def test_mistakes_in_pools_are_named(options: dict[str, Any], message: str) -> None:
+    settings = {"type": "union", "pools": {"a": {"share": 1, "buffer": {"size": 5}}}, "receives": "a", **options}
+    if "pools" in options:
+        settings["receives"] = "own"
+    with pytest.raises(ConfigError, match=message):
+        parse_buffer(settings, "dqn")
+
+
+def test_a_pool_has_the_size_of_the_union_unless_it_says_another() -> None:
+    pools = {"own": {"share": 1}, "old": {"share": 2, "buffer": {"type": "prioritized", "size": 7}}}
+    config = parse_buffer({"type": "union", "size": 30, "pools": pools}, "dqn")
+    assert isinstance(config, UnionConfig)
+    assert [(pool.buffer.type, pool.buffer.size) for pool in config.pools.values()] == [
+        ("uniform", 30),
+        ("prioritized", 7),
+    ]
+    assert parse_buffer(config.model_dump(mode="json"), "dqn") == config, "as a run stores it"
+
+
+def test_content_for_a_pool_that_is_not_there_is_refused() -> None:
+    config = UnionConfig(type="union", pools={"own": {"share": 1, "buffer": {"size": 5}}})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"there is content for a pool 'x'; buffer.pools has: own"):
+        Union(config, Demand(provided=Provided(pools={"x": []})))
