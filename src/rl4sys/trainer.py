@@ -20,6 +20,7 @@ from rl4sys.environments.check import check_environment
 from rl4sys.environments.dataset import Player, check_same_spec, load_dataset
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
+from rl4sys.environments.goals import goal_reward
 from rl4sys.environments.gym import make_environment
 from rl4sys.environments.pool import NOT_EXACT
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
@@ -323,7 +324,8 @@ def build_local_learner(
     check_memory(cost, available_memory())
     if cost.buffer_bytes > _LARGE_BUFFER:
         observer.note(f"the buffer takes {in_words(cost.buffer_bytes)} when full")
-    return build_learner(actor.spec, settings, config.experiment.seed, Provided(scratch=scratch))
+    reward = goal_reward(make_environment(config.environment)) if config.buffer.type == "her" else None
+    return build_learner(actor.spec, settings, config.experiment.seed, Provided(goal_reward=reward, scratch=scratch))
 
 
 def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:

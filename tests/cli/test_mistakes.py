@@ -63,7 +63,7 @@ SETTINGS = {
     ),
     "an unknown algorithm": (
         ["algorithm.name=ppoo"],
-        r"no algorithm is named 'ppoo'; did you mean ppo\? Known: dqn, ppo.*`plugins:`",
+        r"no algorithm is named 'ppoo'; did you mean ppo\? Known: a2c, bc, c51.*`plugins:`",
     ),
     "an unknown network": (["network.actor.type=mpl"], r"no network is named 'mpl'; did you mean mlp\?"),
     "an unknown buffer": (["buffer.type=trajectry"], r"no buffer is named 'trajectry'; did you mean trajectory\?"),
@@ -185,7 +185,7 @@ def test_a_config_that_does_not_exist_lists_those_that_ship(rl4sys: Rl4sys) -> N
     outcome = rl4sys("train", "ppo_cartpol")
     assert outcome.exit_code == 2
     assert "no config file 'ppo_cartpol'" in outcome.err
-    assert "did you mean ppo_cartpole? Shipped: dqn_cartpole" in outcome.err
+    assert "did you mean ppo_cartpole? Shipped: a2c_cartpole" in outcome.err
 
 
 def test_a_name_too_long_to_be_a_file_is_just_not_found(rl4sys: Rl4sys) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import TorchPolicy, to_tensors
 from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
 from rl4sys.networks.dueling import Dueling
+from rl4sys.networks.noisy import renew_noise
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
 from rl4sys.spec import MASK, Discrete, State
@@ -86,6 +88,8 @@ class DQN:
         seed = int(recipe.seed.generate_state(1)[0])
         self._critic, self._target = (self._build_critic(seed) for _ in range(2))
         self._optimizer = make_adam(self._critic, self._options.lr.start, eps=1e-8)
+        self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
+        self._renew_noise()
         self._target_moved_at = 0
 
     @staticmethod
@@ -106,6 +110,7 @@ class DQN:
         rows["reward"] = self._options.reward_scale * rows["reward"]
         set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
         self._move_target_if_due(steps)
+        self._renew_noise()
         loss, value, error = self._errors(rows)
         mean = weighted_mean(loss, rows)
         norm = descend(self._optimizer, self._critic, {"td": mean}, self._options.max_grad_norm, steps)
@@ -118,6 +123,7 @@ class DQN:
             "target": module_state(self._target),
             "optimizer": optimizer_state(self._optimizer),
             "target_moved_at": self._target_moved_at,
+            "rng": self._rng.bit_generator.state,
         }
 
     def restore(self, state: State) -> None:
@@ -125,6 +131,7 @@ class DQN:
         restore_module(self._target, state["target"])
         restore_optimizer(self._optimizer, state["optimizer"])
         self._target_moved_at = int(state["target_moved_at"])
+        self._rng.bit_generator.state = state["rng"]
 
     def _valued(self, network: nn.Module) -> nn.Module:
         """The network as one that gives the value of each action."""
@@ -147,6 +154,11 @@ class DQN:
         """What would be done: by the online network's values if double, else by the target network's."""
         judge = self._critic(observation) if self._options.double else target_values
         return best_legal(judge, observation.get(MASK))
+
+    def _renew_noise(self) -> None:
+        """Of noisy networks, so that each update, and each version that acts, has its own."""
+        for network in (self._critic, self._target):
+            renew_noise(network, self._rng)
 
     def _build_critic(self, seed: int) -> nn.Module:
         network = build_network(self._recipe.network("critic"), self.blueprints(self._recipe)["critic"], seed)

@@ -7,22 +7,22 @@ from typing import ClassVar
 from pydantic import Field
 
 from rl4sys.algorithms.c51 import C51, C51Config
-from rl4sys.algorithms.schedule import Schedule, constant
+from rl4sys.algorithms.schedule import Schedule
 
 
 class RainbowConfig(C51Config):
     """Options of `rainbow`: those of c51, with everything switched on.
 
-    Its noisy networks are an option of the network (``network.critic.noisy: true``); without them, let
-    ``exploration`` fall from 1 as dqn does.
+    Its noisy networks are an option of the network (``network.critic.noisy: true``), and its replay by priority one of
+    the buffer, by default.
     """
 
     dueling: bool = True
     """Estimate the value of the state and the advantage of each action apart (Wang et al. 2016)."""
     n_step: int = Field(default=3, gt=0, le=10_000)
     """Rewards summed before the estimate of the rest."""
-    exploration: Schedule = constant(0.02)
-    """Probability of a random action, beside the noise of the network."""
+    exploration: Schedule = Schedule(start=1.0, end=0.02, fraction=0.1)
+    """Probability of a random action, beside the noise of the network; 0 where that is enough."""
 
 
 class Rainbow(C51):

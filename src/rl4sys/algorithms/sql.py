@@ -30,9 +30,9 @@ from rl4sys.algorithms.off_policy import (
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules
 from rl4sys.buffers.base import Batch, Buffer
-from rl4sys.networks.acting import TorchPolicy, to_tensors
+from rl4sys.networks.acting import to_tensors
 from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
-from rl4sys.networks.sampler import NOISE, Sampler
+from rl4sys.networks.sampler import NOISE, Sampler, SamplingPolicy
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
 from rl4sys.spec import Box, Spec, State
@@ -102,11 +102,11 @@ class SoftQ:
     def make_buffer(self) -> Buffer:
         return make_replay(self._recipe, self._options)
 
-    def policy(self, steps: int) -> TorchPolicy:
+    def policy(self, steps: int) -> SamplingPolicy:
         head = Operation("squash", ("low", "high"))
         if steps < self._options.learning_starts:
             head = Operation("uniform", ("low", "high"), {"parameters": 1})
-        return TorchPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+        return SamplingPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor, nn
 
+from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Body, Tensors, export
+from rl4sys.policy.base import Decision
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.numpy_body import normals
 from rl4sys.policy.program import Operation
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import Columns
 
 NOISE = "~noise"
 """How the network sees the noise: as one more observation, the last by name."""
@@ -34,3 +41,30 @@ class Sampler(nn.Module):
             for operation in body.operations
         ]
         return Body((noise, joined, *moved), body.weights)
+
+
+@dataclass(frozen=True)
+class SamplingPolicy(TorchPolicy):
+    """Draws the sampler's noise too; ``scale`` is 0 for the sample that no noise gives."""
+
+    scale: float = 1.0
+
+    def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+        # Row by row, since a row's noise and its head's draws follow each other.
+        rows = len(next(iter(observation.values())))
+        decisions = [self._act({name: c[n : n + 1] for name, c in observation.items()}, draws) for n in range(rows)]
+        actions, log_probs = (np.concatenate([decision[n] for decision in decisions]) for n in (0, 1))
+        return Decision(actions, log_probs, memory)
+
+    def greedy(self) -> SamplingPolicy:
+        return replace(self, head=self.head.greedy(), scale=0.0)
+
+    def snapshot(self, version: int) -> Snapshot:
+        snapshot = super().snapshot(version)
+        return snapshot if self.scale else snapshot.greedy()
+
+    def _act(self, row: Columns, draws: Draws) -> Decision:
+        assert isinstance(self.network, Sampler)
+        size = self.network.noise_size
+        noise = self.scale * normals(1, size, draws) if self.scale else np.zeros((1, size))
+        return super().act({**row, NOISE: noise.astype(np.float32)}, {}, draws)
