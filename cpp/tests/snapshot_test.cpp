@@ -148,15 +148,16 @@ TEST(SnapshotTest, RefusesInputsThatAreNoValuesBefore) {
     const auto withInputs = [](const json& inputs) {
         return [inputs](json& program) { program[4]["inputs"] = inputs; };
     };
-    expectProgramRefusal("items", withInputs({5}), "layer_norm (operation 5) takes the value 5; before it there are -1 to 4");
-    expectProgramRefusal("items", withInputs({4, 4}), "layer_norm takes 1 to 1 inputs, got 2");
+    expectProgramRefusal("items", withInputs(json::array({5})),
+                         "layer_norm (operation 5) takes the value 5; before it there are -1 to 4");
+    expectProgramRefusal("items", withInputs(json::array({4, 4})), "layer_norm takes 1 to 1 inputs, got 2");
     for (const json& input : {json(-2), json(4097), json(0.5), json(true), json("4"), json(nullptr),
                               json(std::uint64_t{0} - 1), json(std::uint64_t{1} << 63)}) {
-        expectProgramRefusal("items", withInputs({input}), "not a policy program: there is no value ");
+        expectProgramRefusal("items", withInputs(json::array({input})), "not a policy program: there is no value ");
     }
     expectProgramRefusal("items", withInputs(4), "not a policy program");
     expectProgramRefusal("gru", [](json& program) { program[2]["name"] = "add"; }, "add takes 2 to 2 inputs, got 1");
-    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = {0}; }, "noise takes 0 to 0 inputs, got 1");
+    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = json::array({0}); }, "noise takes 0 to 0 inputs, got 1");
     expectProgramRefusal("noise", [](json& program) { program[2]["inputs"] = {0, 1, -1}; },
                          "the program uses the mask, and its actions are continuous: they have none");
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -255,9 +256,7 @@ private:
         std::ranges::copy(memory, scratch.memory.data());
         if (mask_) writeMask(mask, values + mask_->offset);
         const detail::Frame frame{values, values + room_, scratch.memory.data(), &draws, *kernels_};
-        for (const detail::Step& step : steps_) {
-            std::visit([&](const auto& kind) { kind.run(frame); }, step);
-        }
+        for (const auto& step : steps_) step->run(frame);
         return {values + last_.offset, last_.size};
     }
 
@@ -303,7 +302,7 @@ private:
     std::size_t headDraws_ = 0;
     std::size_t actionSize_ = 1;
     bool noisy_ = false;
-    std::vector<detail::Step> steps_;
+    std::vector<std::unique_ptr<const detail::Step>> steps_;
     detail::Head head_;
     const kernels::Table* kernels_ = &kernels::table();
 };

@@ -4,17 +4,20 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include "rl4sys/draws.hpp"
 #include "rl4sys/heads.hpp"
 #include "rl4sys/kernels.hpp"
 #include "rl4sys/operations.hpp"
 
-/// The body's operations, ready to run. Each has three parts: what it `needs` of given inputs, or why it does not fit
-/// them; its making, when all values have their places; and its `run`.
+/// The body's operations. Each says what it `needs` for given inputs, or why it does not fit them; is made when all values
+/// have their places; and then runs.
 namespace rl4sys::detail {
 
 /// Where a value lies in the workspace. The room behind it up to `roomFor` its size may be read and written.
@@ -53,6 +56,17 @@ struct Frame {
     std::span<const float> numbers(const Place& place) const noexcept { return {at(place), place.size}; }
 };
 
+/// An operation of the body that knows where its values lie.
+class Step {
+public:
+    Step() = default;
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+    virtual ~Step() = default;
+
+    virtual void run(const Frame& frame) const = 0;
+};
+
 inline kernels::Floats paddedCopy(const std::vector<float>& values) {
     kernels::Floats copy(kernels::padded(values.size()));
     std::copy(values.begin(), values.end(), copy.begin());
@@ -85,22 +99,23 @@ class Dense {
 public:
     Dense(const Tensor& weight, const Tensor& bias)
         : weight_(transposed(weight)), bias_(paddedCopy(bias.values)), outputs_(weight.shape[0]),
-          inputs_(weight.values.size() / weight.shape[0]) {}
+          layer_{weight_.data(), bias_.data(), weight.values.size() / outputs_, bias_.size()} {}
+    Dense(const Dense&) = delete;
+    Dense& operator=(const Dense&) = delete;
 
     std::size_t outputs() const noexcept { return outputs_; }
-    std::size_t inputs() const noexcept { return inputs_; }
+    std::size_t inputs() const noexcept { return layer_.inputs; }
 
     /// Room behind the outputs is written.
     void multiply(const Frame& frame, const float* input, float* output) const {
-        const kernels::LinearLayer layer{weight_.data(), bias_.data(), inputs_, bias_.size()};
-        frame.kernels.linear(&layer, input, output);
+        frame.kernels.linear(&layer_, input, output);
     }
 
     /// Each row's inputs are `segments` pieces, `segmentStride` apart.
     void multiplyRows(const Frame& frame, std::size_t rows, const kernels::RowsPlace& place, std::size_t segments = 1,
                       std::size_t segmentStride = 0) const {
-        const kernels::RowsLayer layer{weight_.data(), bias_.size(),        bias_.data(), outputs_,
-                                       segments,       inputs_ / segments, segmentStride};
+        const kernels::RowsLayer layer{weight_.data(), bias_.size(),          bias_.data(), outputs_,
+                                       segments,       inputs() / segments, segmentStride};
         frame.kernels.linearRows(&layer, rows, &place);
     }
 
@@ -108,10 +123,10 @@ private:
     kernels::Floats weight_;
     kernels::Floats bias_;
     std::size_t outputs_;
-    std::size_t inputs_;
+    kernels::LinearLayer layer_;
 };
 
-class LinearStep {
+class LinearStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
@@ -124,7 +139,7 @@ public:
         : dense_(operation.weights[0], operation.weights[1]), rows_(inputs[0].size / dense_.inputs()),
           from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         if (rows_ == 1) return dense_.multiply(frame, frame.at(from_), frame.at(to_));
         dense_.multiplyRows(frame, rows_, {frame.at(from_), dense_.inputs(), frame.at(to_), dense_.outputs()});
     }
@@ -152,7 +167,7 @@ private:
     Place to_;
 };
 
-class NormalizeStep {
+class NormalizeStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         expectShapes(operation, sizes[0], {{sizes[0]}, {sizes[0]}});
@@ -163,7 +178,7 @@ public:
         : mean_(paddedCopy(operation.weights[0].values)), scale_(paddedCopy(operation.weights[1].values)),
           limit_(static_cast<float>(option(operation, "limit"))), place_(inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const auto [values, count] = place_.begin(frame);
         frame.kernels.normalize(mean_.data(), scale_.data(), limit_, values, count);
     }
@@ -175,14 +190,14 @@ private:
     InPlace place_;
 };
 
-class ActivationStep {
+class ActivationStep final : public Step {
 public:
     static Needs needs(const Operation&, Sizes sizes) { return {.result = sizes[0]}; }
 
     ActivationStep(const Operation& operation, Places inputs, Place result)
         : function_(functionOf(operation.name)), place_(inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const auto [values, count] = place_.begin(frame);
         function_(values, count);
     }
@@ -199,14 +214,14 @@ private:
     InPlace place_;
 };
 
-class ScaleStep {
+class ScaleStep final : public Step {
 public:
     static Needs needs(const Operation&, Sizes sizes) { return {.result = sizes[0]}; }
 
     ScaleStep(const Operation& operation, Places inputs, Place result)
         : factor_(static_cast<float>(option(operation, "factor"))), place_(inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const auto [values, count] = place_.begin(frame);
         frame.kernels.scale(factor_, values, count);
     }
@@ -216,7 +231,7 @@ private:
     InPlace place_;
 };
 
-class BiasStep {
+class BiasStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         expectShapes(operation, sizes[0], {{sizes[0]}});
@@ -226,7 +241,7 @@ public:
     BiasStep(const Operation& operation, Places inputs, Place result)
         : bias_(paddedCopy(operation.weights[0].values)), place_(inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const auto [values, count] = place_.begin(frame);
         frame.kernels.add(bias_.data(), values, count);
     }
@@ -237,7 +252,7 @@ private:
 };
 
 /// `add` and `multiply`.
-class PairStep {
+class PairStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         expectSize(operation, "the second input", sizes[1], sizes[0]);
@@ -247,7 +262,7 @@ public:
     PairStep(const Operation& operation, Places inputs, Place result)
         : adds_(operation.name == "add"), place_(inputs, result), other_(inputs[1]) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const auto [values, count] = place_.begin(frame);
         (adds_ ? frame.kernels.add : frame.kernels.multiply)(frame.at(other_), values, count);
     }
@@ -258,7 +273,7 @@ private:
     Place other_;
 };
 
-class LayerNormStep {
+class LayerNormStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t width = sizes[0] / rowsOf(operation, sizes[0]);
@@ -270,7 +285,7 @@ public:
         : scale_(operation.weights[0].values), bias_(operation.weights[1].values),
           epsilon_(static_cast<float>(option(operation, "epsilon"))), from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         for (std::size_t done = 0; done < from_.size; done += scale_.size()) {
             frame.kernels.layerNorm(scale_.data(), bias_.data(), epsilon_, frame.at(from_) + done,
                                     frame.at(to_) + done, scale_.size());
@@ -285,7 +300,7 @@ private:
     Place to_;
 };
 
-class SliceStep {
+class SliceStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t start = whole(operation, "start", 0);
@@ -297,14 +312,14 @@ public:
     SliceStep(const Operation& operation, Places inputs, Place result)
         : from_{inputs[0].offset + whole(operation, "start", 0), result.size}, to_(result) {}
 
-    void run(const Frame& frame) const { std::copy_n(frame.at(from_), to_.size, frame.at(to_)); }
+    void run(const Frame& frame) const override { std::copy_n(frame.at(from_), to_.size, frame.at(to_)); }
 
 private:
     Place from_;
     Place to_;
 };
 
-class ConcatStep {
+class ConcatStep final : public Step {
 public:
     static Needs needs(const Operation&, Sizes sizes) {
         std::size_t total = 0;
@@ -314,7 +329,7 @@ public:
 
     ConcatStep(const Operation&, Places inputs, Place result) : from_(inputs.begin(), inputs.end()), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         float* end = frame.at(to_);
         for (const Place& place : from_) end = std::copy_n(frame.at(place), place.size, end);
     }
@@ -324,7 +339,7 @@ private:
     Place to_;
 };
 
-class TransposeStep {
+class TransposeStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         rowsOf(operation, sizes[0]);
@@ -334,7 +349,7 @@ public:
     TransposeStep(const Operation& operation, Places inputs, Place result)
         : rows_(whole(operation, "rows")), columns_(result.size / rows_), from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const float* from = frame.at(from_);
         float* to = frame.at(to_);
         for (std::size_t column = 0; column < columns_; ++column) {
@@ -421,7 +436,7 @@ struct Image {
 
 /// A product with every patch of the image. Patches inside it are read where they lie, those that reach into the
 /// padding are gathered.
-class Conv2dStep {
+class Conv2dStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t outputs = outputsOf(operation);
@@ -437,7 +452,7 @@ public:
           image_(Image::of(operation, inputs[0].size, axisOf(operation, 0, 1), axisOf(operation, 0, 2))),
           from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const Axis& across = image_.horizontal;
         for (std::size_t y = 0; y < image_.vertical.places(); ++y) {
             const bool inside = y >= image_.vertical.firstInside() && y < image_.vertical.endInside();
@@ -494,7 +509,7 @@ private:
     Place to_;
 };
 
-class MaxPoolStep {
+class MaxPoolStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t size = whole(operation, "size");
@@ -507,7 +522,7 @@ public:
         : image_(Image::of(operation, inputs[0].size, whole(operation, "size"), whole(operation, "size"))),
           from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         float* to = frame.at(to_);
         for (std::size_t y = 0; y < image_.vertical.places(); ++y) {
             for (std::size_t x = 0; x < image_.horizontal.places(); ++x, to += image_.channels) pool(frame, y, x, to);
@@ -533,7 +548,7 @@ private:
     Place to_;
 };
 
-class JoinRowsStep {
+class JoinRowsStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
@@ -543,7 +558,7 @@ public:
     JoinRowsStep(const Operation& operation, Places inputs, Place result)
         : width_(inputs[0].size / whole(operation, "rows")), from_(inputs[0]), vector_(inputs[1]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         float* end = frame.at(to_);
         for (std::size_t done = 0; done < from_.size; done += width_) {
             end = std::copy_n(frame.at(from_) + done, width_, end);
@@ -566,7 +581,7 @@ inline bool isSpoilt(const Frame& frame, const std::vector<Place>& places) {
     return std::ranges::any_of(places, [&](const Place& place) { return heads::anyNan(frame.numbers(place)); });
 }
 
-class AttentionStep {
+class AttentionStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
@@ -586,7 +601,7 @@ public:
         : heads_(whole(operation, "heads")), keys_(whole(operation, "keys")),
           width_(result.size / whole(operation, "rows")), from_(inputs.begin(), inputs.end()), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const Remembered given = legalOnes(frame);
         const bool spoilt = isSpoilt(frame, from_);
         if (spoilt || given.count == 0) {
@@ -653,7 +668,7 @@ private:
     Place to_;
 };
 
-class MeanRowsStep {
+class MeanRowsStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
@@ -664,7 +679,7 @@ public:
     MeanRowsStep(const Operation& operation, Places inputs, Place result)
         : rows_(whole(operation, "rows")), from_(inputs.begin(), inputs.end()), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const float* legal = from_.size() > 1 ? frame.at(from_[1]) : nullptr;
         float* mean = frame.at(to_);
         std::fill_n(mean, to_.size, isSpoilt(frame, from_) ? heads::notANumber : 0.0f);
@@ -723,13 +738,13 @@ private:
     Place to_;
 };
 
-class GruStep {
+class GruStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) { return Cell::needs(operation, sizes, 3, 1); }
 
     GruStep(const Operation& operation, Places inputs, Place result) : cell_(operation, inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const kernels::Gates gates = cell_.gates(frame);
         frame.kernels.gruGates(&gates, cell_.hidden(frame), cell_.result(frame));
         std::copy_n(cell_.result(frame), cell_.size(), cell_.hidden(frame));
@@ -739,13 +754,13 @@ private:
     Cell cell_;
 };
 
-class LstmStep {
+class LstmStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) { return Cell::needs(operation, sizes, 4, 2); }
 
     LstmStep(const Operation& operation, Places inputs, Place result) : cell_(operation, inputs, result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         const kernels::Gates gates = cell_.gates(frame);
         float* const remembered = cell_.hidden(frame) + cell_.size();
         float* const cell = cell_.spare(frame);
@@ -759,7 +774,7 @@ private:
     Cell cell_;
 };
 
-class NoiseStep {
+class NoiseStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes) {
         const std::size_t size = whole(operation, "size");
@@ -768,7 +783,7 @@ public:
 
     NoiseStep(const Operation& operation, Places, Place result) : scale_(option(operation, "scale")), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         float* const noise = frame.at(to_);
         for (std::size_t i = 0; i < to_.size; ++i) {
             noise[i] = scale_ == 0.0 ? 0.0f : static_cast<float>(scale_ * heads::normal(*frame.draws));
@@ -780,7 +795,7 @@ private:
     Place to_;
 };
 
-class ExpectationStep {
+class ExpectationStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
@@ -791,7 +806,7 @@ public:
     ExpectationStep(const Operation& operation, Places inputs, Place result)
         : support_(operation.weights[0].values), from_(inputs[0]), to_(result) {}
 
-    void run(const Frame& frame) const {
+    void run(const Frame& frame) const override {
         for (std::size_t row = 0; row < to_.size; ++row) {
             std::copy_n(frame.at(from_) + row * support_.size(), support_.size(), frame.spare);
             frame.kernels.softmax(frame.spare, support_.size());
@@ -806,22 +821,18 @@ private:
     Place to_;
 };
 
-using Step = std::variant<LinearStep, NormalizeStep, ActivationStep, ScaleStep, BiasStep, PairStep, LayerNormStep,
-                          SliceStep, ConcatStep, TransposeStep, Conv2dStep, MaxPoolStep, JoinRowsStep, AttentionStep,
-                          MeanRowsStep, GruStep, LstmStep, NoiseStep, ExpectationStep>;
-
 /// How the steps of one name are made.
 struct Maker {
     Needs (*needs)(const Operation&, Sizes);
-    Step (*make)(const Operation&, Places, Place);
+    std::unique_ptr<const Step> (*make)(const Operation&, Places, Place);
     bool inPlace;  ///< Whether the result may take the place of the first input.
 };
 
 template <typename Kind>
 Maker makerOf(bool inPlace = false) {
     return {&Kind::needs,
-            [](const Operation& operation, Places inputs, Place result) -> Step {
-                return Kind(operation, inputs, result);
+            [](const Operation& operation, Places inputs, Place result) -> std::unique_ptr<const Step> {
+                return std::make_unique<Kind>(operation, inputs, result);
             },
             inPlace};
 }
