@@ -103,6 +103,9 @@ public:
                                     " numbers for a mask of " + std::to_string(mask_->size));
     }
 
+    Program(Program&&) = default;
+    Program& operator=(Program&&) = default;
+
     /// Numbers in one row of observations.
     std::size_t inputSize() const noexcept { return row_.size; }
 
