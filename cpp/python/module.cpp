@@ -61,7 +61,8 @@ public:
 
     /// Whether `array` has the shape, in C order, and may be written to.
     bool openToWrite(nb::handle array, std::span<const std::size_t> shape, char format) {
-        return open(array, format, PyBUF_WRITABLE) && std::ranges::equal(extents(), shape, {}, [](Py_ssize_t extent) { return static_cast<std::size_t>(extent); });
+        const auto toSize = [](Py_ssize_t extent) { return static_cast<std::size_t>(extent); };
+        return open(array, format, PyBUF_WRITABLE) && std::ranges::equal(extents(), shape, {}, toSize);
     }
 
     template <typename T>

@@ -157,7 +157,8 @@ TEST(SnapshotTest, RefusesInputsThatAreNoValuesBefore) {
     }
     expectProgramRefusal("items", withInputs(4), "not a policy program");
     expectProgramRefusal("gru", [](json& program) { program[2]["name"] = "add"; }, "add takes 2 to 2 inputs, got 1");
-    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = json::array({0}); }, "noise takes 0 to 0 inputs, got 1");
+    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = json::array({0}); },
+                         "noise takes 0 to 0 inputs, got 1");
     expectProgramRefusal("noise", [](json& program) { program[2]["inputs"] = {0, 1, -1}; },
                          "the program uses the mask, and its actions are continuous: they have none");
 }

@@ -35,10 +35,13 @@ struct WrittenOperation {
 
 using WrittenProgram = std::vector<WrittenOperation>;
 
-/// What is no whole number or lies beyond all values is refused here, whatever it would wrap around to.
+/// Large numbers are looked at as they are written: as an int64 they would wrap around to the mask's.
 std::int64_t readInput(const json& value) {
-    const bool isWhole = value.is_number_integer();
-    if (isWhole && value >= maskInput && value <= static_cast<std::int64_t>(mostOperations)) return value;
+    const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > mostOperations;
+    if (value.is_number_integer() && !wraps) {
+        const auto input = value.get<std::int64_t>();
+        if (input >= maskInput && input <= static_cast<std::int64_t>(mostOperations)) return input;
+    }
     throw std::invalid_argument("not a policy program: there is no value " + quoted(value));
 }
 
