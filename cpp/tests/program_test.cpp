@@ -31,7 +31,8 @@ void expectNear(const std::vector<float>& got, const std::vector<float>& expecte
 
 /// A cell of one number that remembers what it saw last: gates 0 but the input's share of the new memory.
 Operation makeGru() {
-    return {"gru", {{{3, 1}, {0, 0, 1}}, {{3, 1}, {0, 0, 0}}, {{3}, {0, -100, 0}}, {{3}, {0, 0, 0}}}, {{"memory", 0}}, {}};
+    const Tensor none{{3}, {0, 0, 0}};
+    return {"gru", {{{3, 1}, {0, 0, 1}}, {{3, 1}, {0, 0, 0}}, {{3}, {0, -100, 0}}, none}, {{"memory", 0}}, {}};
 }
 
 TEST(ProgramTest, TakesValuesByTheirNumbers) {

@@ -1,17 +1,15 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <map>
-#include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace rl4sys {
@@ -129,9 +127,8 @@ inline double option(const Operation& operation, const std::string& name) {
 /// An option that is a whole number of at least `least`.
 inline std::size_t whole(const Operation& operation, const std::string& name, std::size_t least = 1) {
     const double value = option(operation, name);
-    if (value >= static_cast<double>(least) && value <= static_cast<double>(mostNumbers) && value == std::floor(value)) {
-        return static_cast<std::size_t>(value);
-    }
+    const bool inRange = value >= static_cast<double>(least) && value <= static_cast<double>(mostNumbers);
+    if (inRange && value == std::floor(value)) return static_cast<std::size_t>(value);
     refuse(operation, "takes a whole number from " + std::to_string(least) + " to " + std::to_string(mostNumbers) +
                           " as " + name + ", got " + std::to_string(value));
 }

@@ -69,9 +69,9 @@ struct Fragment {
 /// Makes the decisions of one trajectory and records its steps: decide, commit and reward each, now and then close.
 ///
 /// A decision is pending until it is committed or another one replaces it. The trajectory may be closed in fragments;
-/// its steps are numbered throughout. So does the policy's memory go on: it begins with zeros, and again where a program
-/// has a memory of another size, and becomes what a decision made of it when that is committed. For one thread at a
-/// time, but for `limit` and `steps`, which others may use any time; allocates only where a fragment outgrows all
+/// its steps are numbered throughout. So does the policy's memory go on: it begins with zeros, and again where a
+/// program has a memory of another size, and becomes what a decision made of it when that is committed. For one thread
+/// at a time, but for `limit` and `steps`, which others may use any time; allocates only where a fragment outgrows all
 /// before it.
 class Recorder {
 public:

@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
-#include <limits>
+#include <cstring>
 
 #include "rl4sys/elementwise_kernels.hpp"
 #include "rl4sys/lanes.hpp"

@@ -16,8 +16,8 @@
 #include "rl4sys/kernels.hpp"
 #include "rl4sys/operations.hpp"
 
-/// The body's operations. Each says what it `needs` for given inputs, or why it does not fit them; is made when all values
-/// have their places; and then runs.
+/// The body's operations. Each says what it `needs` for given inputs, or why it does not fit them; is made when all
+/// values have their places; and then runs.
 namespace rl4sys::detail {
 
 /// Where a value lies in the workspace. The room behind it up to `roomFor` its size may be read and written.
