@@ -2,8 +2,9 @@
 
 For each case a snapshot, ``<case>.safetensors``, and what the numpy form decided with it,
 ``<case>.decisions.safetensors``: rows, masks, actions and log-probabilities, drawn one after the other from one stream,
-whose key is in the metadata. And ``moved.delta``, which turns the snapshot ``squashed_mode`` into ``moved``, with the
-messages of a server that sends the one whole and then the other as a difference.
+whose key is in the metadata, and the memory after each, which begins with zeros. And ``moved.delta``, which turns the
+snapshot ``squashed_mode`` into ``moved``, with the messages of a server that sends the one whole and then the other as
+a difference.
 
 All chance comes from `Draws`, which are the same everywhere; what goes through ``exp`` and ``log`` may differ in the
 last digit between builds of numpy, and what zlib makes of the difference between releases of it.
@@ -12,6 +13,7 @@ last digit between builds of numpy, and what zlib makes of the difference betwee
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +57,17 @@ class Case:
     def spec(self) -> Spec:
         mask = {"mask": Box((self.outputs,), "bool")} if self.masked else {}
         return Spec({"state": Box((INPUTS - 2,)), "grid": Box((2, 1))} | mask, self.action)
+
+    def compose(self, maker: Maker) -> Operation:
+        """Add the body; the head."""
+        if self.normalized:
+            maker.normalize(INPUTS)
+        sizes = (INPUTS, *self.hidden)
+        for inputs, outputs in zip(sizes, self.hidden, strict=False):
+            maker.linear(inputs, outputs, 2.0)
+            maker.body.append(Operation(self.activation))
+        maker.linear(sizes[-1], self.outputs, self.gain)
+        return maker.head(self)
 
 
 TORQUES = Box((3,), low=(-2.0,), high=(1.5,))
@@ -113,37 +126,150 @@ class Maker:
             return Operation(case.head, ("low", "high"), BOUNDED_OPTIONS.get(case.head, {}))
         return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
 
+    def add(self, name: str, *inputs: int, weights: dict[str, Array] | None = None, **options: float) -> int:
+        """An operation; the number of its value."""
+        named = {f"{name}{len(self.body)}.{weight}": array for weight, array in (weights or {}).items()}
+        self.weights |= named
+        self.body.append(Operation(name, tuple(named), options, inputs))
+        return len(self.body)
 
-def make_snapshot(case: Case) -> Snapshot:
+    def layer(self, inputs: int, outputs: int, *source: int, **rows: int) -> int:
+        weight = self.uniform(outputs, inputs, scale=1.5 / np.sqrt(inputs))
+        return self.add("linear", *source, weights={"weight": weight, "bias": self.uniform(outputs)}, **rows)
+
+    def layer_norm(self, rows: int, width: int) -> int:
+        weights = {"scale": 1.0 + self.uniform(width, scale=0.5), "bias": self.uniform(width)}
+        return self.add("layer_norm", weights=weights, epsilon=1e-2, rows=rows)
+
+    def conv2d(self, kernel: int, channels: int, outputs: int, **options: int) -> int:
+        weight = self.uniform(outputs, kernel, kernel, channels, scale=1.5 / np.sqrt(kernel * kernel * channels))
+        return self.add("conv2d", weights={"weight": weight, "bias": self.uniform(outputs)}, **options)
+
+    def cell(self, name: str, gates: int, inputs: int, hidden: int, memory: int) -> int:
+        stacked = gates * hidden
+        weights = {
+            "weight_ih": self.uniform(stacked, inputs, scale=1.5 / np.sqrt(inputs)),
+            "weight_hh": self.uniform(stacked, hidden, scale=1.5 / np.sqrt(hidden)),
+            "bias_ih": self.uniform(stacked, scale=0.5),
+            "bias_hh": self.uniform(stacked, scale=0.5),
+        }
+        return self.add(name, weights=weights, memory=memory)
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A policy of the program's second form, whose operations take any values before them."""
+
+    spec: Spec
+    key: int
+    compose: Callable[[Maker], Operation]
+    """Adds the body; gives the head."""
+
+
+def compose_cnn(maker: Maker) -> Operation:
+    """An image of 5 x 5 x 2 beside 2 numbers; values of 4 actions as expectations of 5 atoms each."""
+    maker.add("slice", 0, start=0, length=50)
+    maker.add("scale", factor=0.75)
+    maker.conv2d(3, 2, 6, height=5, width=5, stride=1, padding=1)
+    maker.add("max_pool", height=5, width=5, size=2, stride=2, padding=1)
+    maker.add("relu")
+    maker.conv2d(2, 6, 8, height=3, width=3, stride=1, padding=0)
+    pixels = maker.layer_norm(4, 8)
+    other = maker.add("slice", 0, start=50, length=2)
+    maker.add("concat", pixels, other)
+    maker.layer(34, 20)
+    maker.add("bias", weights={"values": maker.uniform(20)})
+    maker.add("expectation", weights={"support": np.linspace(-1.0, 1.0, 5).astype(np.float32)}, rows=4)
+    return Operation("epsilon_greedy", (), {"epsilon": 0.3})
+
+
+def compose_items(maker: Maker) -> Operation:
+    """5 items of 3 numbers beside 2 others: a score for each item that is legal, and one for an action more."""
+    jobs = maker.add("slice", 0, start=0, length=15)
+    load = maker.add("slice", 0, start=15, length=2)
+    maker.add("join_rows", jobs, load, rows=5)
+    maker.layer(5, 8, rows=5)
+    embedded = maker.layer_norm(5, 8)
+    query, key, value = (maker.layer(8, 8, embedded, rows=5) for _ in range(3))
+    legal = maker.add("slice", -1, start=0, length=5)
+    attended = maker.add("attention", query, key, value, legal, heads=2, rows=5, keys=5)
+    mixed = maker.add("add", embedded, attended)
+    maker.add("transpose", mixed, rows=5)
+    maker.layer(5, 5, rows=8)
+    maker.add("transpose", rows=8)
+    gate = maker.add("silu")
+    items = maker.add("multiply", mixed, gate)
+    scores = maker.layer(8, 1, items, rows=5)
+    maker.add("mean_rows", items, legal, rows=5)
+    extra = maker.layer(8, 1)
+    maker.add("concat", scores, extra)
+    return Operation("categorical")
+
+
+def compose_gru(maker: Maker) -> Operation:
+    maker.normalize(INPUTS)
+    maker.layer(INPUTS, 12)
+    maker.add("tanh")
+    maker.cell("gru", 3, 12, 10, memory=0)
+    maker.layer(10, 4)
+    return Operation("categorical")
+
+
+def compose_lstm(maker: Maker) -> Operation:
+    """An LSTM and a GRU behind it, whose memories lie the other way round with a gap between them."""
+    maker.cell("lstm", 4, INPUTS, 9, memory=8)
+    maker.cell("gru", 3, 9, 6, memory=0)
+    maker.layer(6, 3)
+    maker.weights["log_std"] = maker.uniform(3)
+    return Operation("gaussian", ("log_std",))
+
+
+def compose_noise(maker: Maker) -> Operation:
+    """Chance within the body, none in the head."""
+    noise = maker.add("noise", size=4, scale=0.5)
+    silence = maker.add("noise", size=2, scale=0.0)
+    maker.add("concat", 0, noise, silence)
+    maker.layer(INPUTS + 6, 3)
+    maker.weights |= dict(zip(("low", "high"), TORQUES.bounds(), strict=True))
+    return Operation("squash", ("low", "high"))
+
+
+PLAIN = {"state": Box((INPUTS - 2,)), "grid": Box((2, 1))}
+COMPOSED = {
+    "cnn": Composed(Spec({"frame": Box((5, 5, 2)), "state": Box((2,))}, Discrete(4)), 13, compose_cnn),
+    "items": Composed(
+        Spec({"jobs": Box((5, 3)), "load": Box((2,)), "mask": Box((6,), "bool")}, Discrete(6)), 14, compose_items
+    ),
+    "gru": Composed(Spec(PLAIN, Discrete(4)), 15, compose_gru),
+    "lstm": Composed(Spec(PLAIN, TORQUES), 16, compose_lstm),
+    "noise": Composed(Spec(PLAIN, TORQUES), 17, compose_noise),
+}
+
+
+def make_snapshot(case: Case | Composed) -> Snapshot:
     maker = Maker(Draws(case.key, 10**9))
-    if case.normalized:
-        maker.normalize(INPUTS)
-    sizes = (INPUTS, *case.hidden)
-    for inputs, outputs in zip(sizes, case.hidden, strict=False):
-        maker.linear(inputs, outputs, 2.0)
-        maker.body.append(Operation(case.activation))
-    maker.linear(sizes[-1], case.outputs, case.gain)
-    head = maker.head(case)
+    head = case.compose(maker)
     return Snapshot(1, case.spec, Program(tuple(maker.body), head), maker.weights)
 
 
-def decide(case: Case, snapshot: Snapshot) -> bytes:
+def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
     """What the numpy form decides, one row after the other, as safetensors."""
-    chance = Draws(case.key, 2 * 10**9)
-    rows = (4.0 * chance.uniforms(DECISIONS * INPUTS).reshape(-1, INPUTS) - 2.0).astype(np.float32)
-    masks = _masks(chance, case.outputs) if case.masked else None
-    program = NumpyProgram(snapshot.program, snapshot.weights, input_size(snapshot.spec))
-    draws = Draws(case.key)
-    decisions = [
-        program.decide(row, mask, draws)
-        for row, mask in zip(rows, [None] * DECISIONS if masks is None else masks, strict=True)
-    ]
+    chance, inputs = Draws(case.key, 2 * 10**9), input_size(case.spec)
+    rows = (4.0 * chance.uniforms(DECISIONS * inputs).reshape(-1, inputs) - 2.0).astype(np.float32)
+    program = NumpyProgram(snapshot.program, snapshot.weights, inputs)
+    masks = _masks(chance, program.output_size) if case.spec.masked else None
+    draws, memory, memories, decisions = Draws(case.key), np.zeros(program.memory_size, np.float32), [], []
+    for row, mask in zip(rows, [None] * DECISIONS if masks is None else masks, strict=True):
+        decisions.append(program.decide(row, mask, draws, memory))
+        memories.append(memory.copy())
     columns = {
         "row": rows,
         "action": np.array([action for action, _ in decisions]),
         "log_prob": np.array([log_prob for _, log_prob in decisions], np.float32),
     }
-    return tensors.encode(columns | ({} if masks is None else {"mask": masks}), {"key": str(case.key)})
+    columns |= {} if masks is None else {"mask": masks}
+    columns |= {"memory": np.array(memories)} if program.memory_size else {}
+    return tensors.encode(columns, {"key": str(case.key)})
 
 
 def _masks(chance: Draws, actions: int) -> Array:
@@ -177,7 +303,7 @@ def make_messages(base: bytes, moved: bytes) -> dict[str, bytes]:
 
 def make_files() -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for name, case in CASES.items():
+    for name, case in (CASES | COMPOSED).items():
         snapshot = make_snapshot(case)
         files |= {f"{name}.safetensors": snapshot.to_bytes(), f"{name}.decisions.safetensors": decide(case, snapshot)}
     moved = move(make_snapshot(CASES["squashed_mode"])).to_bytes()

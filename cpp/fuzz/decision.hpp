@@ -8,16 +8,18 @@ namespace rl4sys::client {
 
 /// Decide once with a policy of any size that a system may have.
 inline void decideOnce(const Program& program) {
-    constexpr std::size_t largest = 100'000;
-    if (program.inputSize() > largest) return;
+    // Attention takes the square of them.
+    constexpr std::size_t largest = 10'000;
+    if (program.numbers() > largest || program.memorySize() > largest) return;
     const std::vector<float> row(program.inputSize(), 0.5f);
+    std::vector<float> memory(program.memorySize(), 0.25f);
     Draws draws;
     Scratch scratch;
     if (program.discrete()) {
-        program.decide(row, {}, draws, scratch);
+        program.decide(row, {}, draws, scratch, memory);
     } else {
         std::vector<float> action(program.actionSize());
-        program.decide(row, draws, scratch, action);
+        program.decide(row, draws, scratch, action, memory);
     }
 }
 

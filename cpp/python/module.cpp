@@ -47,9 +47,9 @@ public:
     }
 
     /// Whether `array` is in C order, of any shape.
-    bool open(nb::handle array, char format) {
+    bool open(nb::handle array, char format, int access = 0) {
         close();
-        open_ = PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0;
+        open_ = PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | access) == 0;
         if (!open_) {
             PyErr_Clear();
             return false;
@@ -59,12 +59,25 @@ public:
 
     std::size_t extent(int axis) const { return static_cast<std::size_t>(buffer_.shape[axis]); }
 
+    /// Whether `array` has the shape, in C order, and may be written to.
+    bool openToWrite(nb::handle array, std::span<const std::size_t> shape, char format) {
+        const auto toSize = [](Py_ssize_t extent) { return static_cast<std::size_t>(extent); };
+        return open(array, format, PyBUF_WRITABLE) && std::ranges::equal(extents(), shape, {}, toSize);
+    }
+
     template <typename T>
     std::span<const T> values() const {
         return {static_cast<const T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
     }
 
+    template <typename T>
+    std::span<T> changeable() const {
+        return {static_cast<T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
+    }
+
 private:
+    std::span<const Py_ssize_t> extents() const { return {buffer_.shape, static_cast<std::size_t>(buffer_.ndim)}; }
+
     void close() {
         if (std::exchange(open_, false)) PyBuffer_Release(&buffer_);
     }
@@ -163,6 +176,36 @@ private:
     View view_;
 };
 
+/// A policy's memory, which a decision changes in place. Where it does not lie in C order, it is copied there and back.
+class MemoryInput {
+public:
+    MemoryInput(nb::handle given, std::initializer_list<std::size_t> shape) {
+        if (given.is_none() && *std::prev(shape.end()) == 0) return;
+        if (view_.openToWrite(given, shape, 'f')) return;
+        given_ = nb::module_::import_("rl4sys.policy.numpy_form").attr("as_memory")(given, toTuple(shape));
+        copied_ = given_.attr("copy")();
+        if (!view_.openToWrite(copied_, shape, 'f')) throw std::logic_error("a checked memory does not fit");
+    }
+
+    std::span<float> values() const { return view_.changeable<float>(); }
+
+    /// To be called when the decisions are made.
+    void writeBack() {
+        if (copied_.is_valid()) given_[nb::ellipsis()] = copied_;
+    }
+
+private:
+    static nb::object toTuple(std::initializer_list<std::size_t> shape) {
+        nb::list extents;
+        for (const std::size_t extent : shape) extents.append(extent);
+        return nb::tuple(extents);
+    }
+
+    nb::object given_;
+    nb::object copied_;
+    View view_;
+};
+
 /// Scratch outlives every call, so that a decision allocates nothing.
 Scratch& scratch() {
     thread_local Scratch mine;
@@ -199,11 +242,12 @@ nb::object uniforms(Draws& draws, long long count) {
 }
 
 using Weight = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using GivenOperation = std::tuple<std::string, std::vector<Weight>, std::map<std::string, double>>;
+using GivenOperation =
+    std::tuple<std::string, std::vector<Weight>, std::map<std::string, double>, std::vector<std::int64_t>>;
 
 rl4sys::Operation toOperation(const GivenOperation& given) {
-    const auto& [name, weights, options] = given;
-    rl4sys::Operation operation{name, {}, options};
+    const auto& [name, weights, options, inputs] = given;
+    rl4sys::Operation operation{name, {}, options, inputs};
     for (const Weight& weight : weights) {
         rl4sys::Tensor tensor{{}, {weight.data(), weight.data() + weight.size()}};
         for (std::size_t axis = 0; axis < weight.ndim(); ++axis) tensor.shape.push_back(weight.shape(axis));
@@ -212,10 +256,11 @@ rl4sys::Operation toOperation(const GivenOperation& given) {
     return operation;
 }
 
-void makeProgram(Program* self, const std::vector<GivenOperation>& given, std::size_t inputSize) {
+void makeProgram(Program* self, const std::vector<GivenOperation>& given, std::size_t inputSize,
+                 std::size_t maskSize) {
     std::vector<rl4sys::Operation> operations;
     for (const GivenOperation& operation : given) operations.push_back(toOperation(operation));
-    new (self) Program(operations, inputSize);
+    new (self) Program(operations, inputSize, maskSize);
 }
 
 nb::object forward(const Program& program, nb::handle givenRows) {
@@ -238,32 +283,38 @@ void refuseMask(nb::handle mask) {
     if (!mask.is_none()) throw std::invalid_argument("this policy's actions are continuous: they take no mask");
 }
 
-nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb::handle givenMask, Draws& draws) {
+nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb::handle givenMask, Draws& draws,
+                         std::span<float> memory) {
     Input mask;
     std::span<const bool> legal;
     if (!givenMask.is_none()) {
         mask.openMask(givenMask, program.outputSize());
         legal = mask.values<bool>();
     }
-    const Choice choice = program.decide(row, legal, draws, scratch());
+    const Choice choice = program.decide(row, legal, draws, scratch(), memory);
     return nb::make_tuple(choice.action, choice.logProb);
 }
 
-nb::tuple decideBox(const Program& program, std::span<const float> row, nb::handle mask, Draws& draws) {
+nb::tuple decideBox(const Program& program, std::span<const float> row, nb::handle mask, Draws& draws,
+                    std::span<float> memory) {
     refuseMask(mask);
     NewArray<float> action = newFloats(program.actionSize());
-    const float logProb = program.decide(row, draws, scratch(), action.values());
+    const float logProb = program.decide(row, draws, scratch(), action.values(), memory);
     return nb::make_tuple(action.release(), logProb);
 }
 
-nb::tuple decide(const Program& program, nb::handle givenRow, nb::handle mask, Draws& draws) {
+nb::tuple decide(const Program& program, nb::handle givenRow, nb::handle mask, Draws& draws, nb::handle givenMemory) {
     Input row;
     row.openRow(givenRow, program.inputSize());
-    const auto values = row.values<float>();
-    return program.discrete() ? decideDiscrete(program, values, mask, draws) : decideBox(program, values, mask, draws);
+    MemoryInput memory(givenMemory, {program.memorySize()});
+    nb::tuple decision = (program.discrete() ? decideDiscrete : decideBox)(program, row.values<float>(), mask, draws,
+                                                                           memory.values());
+    memory.writeBack();
+    return decision;
 }
 
-nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle givenMask, Draws& draws) {
+nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle givenMask, Draws& draws,
+                      std::span<float> memory) {
     const std::size_t count = givenMask.is_none() ? 0 : rows.rows() * program.outputSize();
     // A copy: the array may be changed by another thread once it has been checked and the interpreter let go.
     const auto copied = std::make_unique<bool[]>(count);
@@ -279,7 +330,7 @@ nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle give
     Draws mine = draws.take(choices.size() * program.drawsPerRow());
     {
         nb::gil_scoped_release released;
-        program.act(rows.values<float>(), legal, mine, scratch(), choices);
+        program.act(rows.values<float>(), legal, mine, scratch(), choices, memory);
     }
     NewArray<std::int64_t> actions(python().int64, nb::int_(choices.size()));
     NewArray<float> logProbs = newFloats(choices.size());
@@ -290,7 +341,7 @@ nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle give
     return nb::make_tuple(actions.release(), logProbs.release());
 }
 
-nb::tuple actBox(const Program& program, const Input& rows, nb::handle mask, Draws& draws) {
+nb::tuple actBox(const Program& program, const Input& rows, nb::handle mask, Draws& draws, std::span<float> memory) {
     refuseMask(mask);
     NewArray<float> actions = newFloats(rows.rows(), program.actionSize());
     NewArray<float> logProbs = newFloats(rows.rows());
@@ -299,15 +350,18 @@ nb::tuple actBox(const Program& program, const Input& rows, nb::handle mask, Dra
     Draws mine = draws.take(rows.rows() * program.drawsPerRow());
     {
         nb::gil_scoped_release released;
-        program.act(rows.values<float>(), mine, scratch(), moves, logs);
+        program.act(rows.values<float>(), mine, scratch(), moves, logs, memory);
     }
     return nb::make_tuple(actions.release(), logProbs.release());
 }
 
-nb::tuple act(const Program& program, nb::handle givenRows, nb::handle mask, Draws& draws) {
+nb::tuple act(const Program& program, nb::handle givenRows, nb::handle mask, Draws& draws, nb::handle givenMemory) {
     Input rows;
     rows.openRows(givenRows, program.inputSize());
-    return program.discrete() ? actDiscrete(program, rows, mask, draws) : actBox(program, rows, mask, draws);
+    MemoryInput memory(givenMemory, {rows.rows(), program.memorySize()});
+    nb::tuple decisions = (program.discrete() ? actDiscrete : actBox)(program, rows, mask, draws, memory.values());
+    memory.writeBack();
+    return decisions;
 }
 
 void makeRecorder(Recorder* self, nb::handle inputSize, nb::handle choices, nb::handle actionSize, bool masked) {
@@ -350,7 +404,8 @@ public:
           mask_(python().boolean, nb::make_tuple(masked_ ? recorder.steps() + 1 : 0, recorder.choices())),
           choice_(python().int64, nb::int_(discrete_ ? recorder.steps() : 0)),
           move_(newFloats(discrete_ ? 0 : recorder.steps(), recorder.actionSize())),
-          reward_(newFloats(recorder.steps())), logProb_(newFloats(recorder.steps())) {}
+          reward_(newFloats(recorder.steps())), logProb_(newFloats(recorder.steps())),
+          memory_(newFloats(1, recorder.memorySize())) {}
 
     void fill(const rl4sys::Fragment& fragment) {
         copy(fragment.row, row_);
@@ -359,6 +414,7 @@ public:
         copy(fragment.move, move_);
         copy(fragment.reward, reward_);
         copy(fragment.logProb, logProb_);
+        copy(fragment.memory, memory_);
     }
 
     nb::dict release() {
@@ -368,6 +424,7 @@ public:
         columns["action"] = discrete_ ? choice_.release() : move_.release();
         columns["reward"] = reward_.release();
         columns["log_prob"] = logProb_.release();
+        if (!memory_.values().empty()) columns["memory"] = memory_.release();
         return columns;
     }
 
@@ -387,6 +444,7 @@ private:
     NewArray<float> move_;
     NewArray<float> reward_;
     NewArray<float> logProb_;
+    NewArray<float> memory_;
 };
 
 nb::dict take(Recorder& recorder, nb::handle givenRow, nb::handle givenMask) {
@@ -456,10 +514,13 @@ NB_MODULE(_core, module) {
         .def("__setstate__", [](Draws& self, nb::handle state) { restoreDraws(*new (&self) Draws{}, state); });
 
     nb::class_<Program>(module, "Program")
-        .def("__init__", &makeProgram, nb::arg("operations"), nb::arg("input_size"))
+        .def("__init__", &makeProgram, nb::arg("operations"), nb::arg("input_size"), nb::arg("mask_size") = 0)
+        .def_prop_ro("memory_size", &Program::memorySize)
         .def("forward", &forward, nb::arg("rows").none())
-        .def("act", &act, nb::arg("rows").none(), nb::arg("mask").none(), nb::arg("draws"))
-        .def("decide", &decide, nb::arg("row").none(), nb::arg("mask").none(), nb::arg("draws"));
+        .def("act", &act, nb::arg("rows").none(), nb::arg("mask").none(), nb::arg("draws"),
+             nb::arg("memory").none() = nb::none())
+        .def("decide", &decide, nb::arg("row").none(), nb::arg("mask").none(), nb::arg("draws"),
+             nb::arg("memory").none() = nb::none());
 
     nb::class_<Recorder>(module, "Recorder")
         .def("__init__", &makeRecorder, nb::arg("input_size"), nb::arg("choices"), nb::arg("action_size"),

@@ -14,6 +14,7 @@
 
 #include "scratch_directory.hpp"
 #include "scripted_server.hpp"
+#include "snapshot.hpp"
 
 namespace rl4sys::client {
 namespace {
@@ -106,6 +107,55 @@ TEST_F(AgentTest, DecidesByTheModelAndSendsWhatHappened) {
     EXPECT_EQ(valuesOf<float>(sent, "reward"), (std::vector<float>{0, 1, 2, 3, 4}));
     EXPECT_EQ(ScriptedServer::column(sent, "obs.state").shape(0), 6u);
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 5u);
+}
+
+TEST_F(AgentTest, RemembersThroughoutAnEpisodeAndSendsWhatEachFragmentBeganWith) {
+    ScriptedServer server("gru.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"max_traj_length", 3}});
+    RL4SysTrajectory trajectory;
+    episode(agent, trajectory, 8);
+    episode(agent, trajectory, 1);
+    ASSERT_TRUE(agent.flush(patience));
+    const auto program = Snapshot::fromBytes(goldenFile("gru.safetensors")).program;
+    std::vector<float> memory(program->memorySize());
+    ASSERT_EQ(memory.size(), 10u);
+    Scratch scratch;
+    Draws draws;
+    std::size_t steps = 0;
+    for (const v1::Trajectory& fragment : server.received()) {
+        if (fragment.offset() == 0) std::ranges::fill(memory, 0.0f);
+        const v1::Column& column = ScriptedServer::column(fragment, "memory");
+        EXPECT_EQ(column.dtype(), v1::DTYPE_FLOAT32);
+        EXPECT_EQ(std::vector<std::uint64_t>(column.shape().begin(), column.shape().end()),
+                  (std::vector<std::uint64_t>{1, 10}));
+        EXPECT_EQ(valuesOf<float>(fragment, "memory"), memory) << "at step " << fragment.offset();
+        const std::size_t length = valuesOf<float>(fragment, "reward").size();
+        for (std::size_t i = 0; i < length; ++i) program->decide(observation, {}, draws, scratch, memory);
+        steps += length;
+    }
+    EXPECT_EQ(steps, 9u);
+    EXPECT_EQ(server.received().size(), 4u);
+}
+
+TEST_F(AgentTest, SendsNoMemoryOfAPolicyThatHasNone) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    episode(agent, trajectory, 2);
+    ASSERT_TRUE(agent.flush(patience));
+    EXPECT_THROW(ScriptedServer::column(server.received().at(0), "memory"), std::runtime_error);
+}
+
+TEST_F(AgentTest, ARemotePolicyThatRemembersIsNotActedByAndSaysWhy) {
+    ScriptedServer server;
+    server.actBy([](const v1::ActRequest&, v1::ActReply&) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the policy remembers: set inference to local");
+    });
+    RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}});
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_NE(std::string(action.fallbackReason()).find("set inference to local"), std::string::npos)
+        << action.fallbackReason();
 }
 
 TEST_F(AgentTest, TheSameSeedGivesTheSameActions) {

@@ -34,10 +34,10 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace rl4sys::client {
 namespace {
 
-/// An agent with a real connection, so that all that could allocate has the chance to.
-class AllocationTest : public testing::Test {
+/// An agent with a real connection, so that all that could allocate has the chance to; by a golden model.
+class AllocationTest : public testing::TestWithParam<const char*> {
 protected:
-    AllocationTest() : agent_(writeConfig()) {}
+    AllocationTest() : server_(std::string(GetParam()) + ".safetensors"), agent_(writeConfig()) {}
 
     void run(std::size_t steps, std::size_t episodeSteps) {
         const std::array<float, 8> observation{0.1f, -0.2f, 0.3f, -0.4f, 0.5f, -0.6f, 0.7f, -0.8f};
@@ -63,7 +63,7 @@ private:
     }
 };
 
-TEST_F(AllocationTest, DecisionsCutsAndEpisodesAllocateNothingOnceTheClientIsWarm) {
+TEST_P(AllocationTest, DecisionsCutsAndEpisodesAllocateNothingOnceTheClientIsWarm) {
     for (int round = 0; round < 200; ++round) {
         run(100, 50);
         ASSERT_TRUE(agent_.flush(std::chrono::seconds(20)));
@@ -72,6 +72,9 @@ TEST_F(AllocationTest, DecisionsCutsAndEpisodesAllocateNothingOnceTheClientIsWar
     run(100, 50);
     EXPECT_EQ(allocations - before, 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies, AllocationTest, testing::Values("categorical", "gru"),
+                         [](const auto& policy) { return std::string(policy.param); });
 
 }  // namespace
 }  // namespace rl4sys::client

@@ -43,6 +43,8 @@ protected:
         message.set_full(goldenFile(std::string(GetParam()) + ".safetensors"));
         message.set_digest(digest(message.full()));
         model = readModel(message, "golden", nullptr, Snapshot::fromBytes(message.full()).spec);
+        memory.resize(model->program->memorySize());
+        if (!memory.empty()) memories = numbersOf<float>(decisions, "memory");
     }
 
     std::span<const float> row(std::size_t decision) const {
@@ -50,10 +52,17 @@ protected:
         return std::span(rows).subspan(decision * size, size);
     }
 
+    /// What the policy remembers after a decision.
+    void expectMemory(std::size_t decision) const {
+        for (std::size_t i = 0; i < memory.size(); ++i) expectClose(memory[i], memories[decision * memory.size() + i]);
+    }
+
     const std::string blob = goldenFile(std::string(GetParam()) + ".decisions.safetensors");
     const TensorFile decisions = decodeTensors(blob);
     const std::vector<float> rows = numbersOf<float>(decisions, "row");
     const std::vector<float> logProbs = numbersOf<float>(decisions, "log_prob");
+    std::vector<float> memories;
+    std::vector<float> memory;
     std::shared_ptr<const Model> model;
     Draws draws;
     Scratch scratch;
@@ -85,15 +94,16 @@ TEST_P(GoldenChoicesTest, DecidesAsTheNumpyFormDoes) {
     ASSERT_GE(actions.size(), 300U);
     ASSERT_GT(std::set<std::int64_t>(actions.begin(), actions.end()).size(), 2U);
     for (std::size_t decision = 0; decision < actions.size(); ++decision) {
-        const Choice choice = model->program->decide(row(decision), mask(decision), draws, scratch);
+        const Choice choice = model->program->decide(row(decision), mask(decision), draws, scratch, memory);
         ASSERT_EQ(choice.action, actions[decision]) << "decision " << decision;
         expectClose(choice.logProb, logProbs[decision]);
+        expectMemory(decision);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, GoldenChoicesTest,
                          testing::Values("categorical", "categorical_masked", "epsilon_greedy", "epsilon_greedy_masked",
-                                         "argmax"),
+                                         "argmax", "cnn", "items", "gru"),
                          nameOf);
 
 class GoldenValuesTest : public GoldenTest {};
@@ -104,14 +114,15 @@ TEST_P(GoldenValuesTest, DecidesAsTheNumpyFormDoes) {
     ASSERT_GE(logProbs.size(), 300U);
     ASSERT_GT(std::set<float>(actions.begin(), actions.end()).size(), 2U);
     for (std::size_t decision = 0; decision < logProbs.size(); ++decision) {
-        expectClose(model->program->decide(row(decision), draws, scratch, action), logProbs[decision]);
+        expectClose(model->program->decide(row(decision), draws, scratch, action, memory), logProbs[decision]);
+        expectMemory(decision);
         for (std::size_t i = 0; i < action.size(); ++i) expectClose(action[i], actions[decision * action.size() + i]);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, GoldenValuesTest,
                          testing::Values("gaussian", "squashed_gaussian", "mode", "squashed_mode", "noisy_squash",
-                                         "squash", "uniform"),
+                                         "squash", "uniform", "lstm", "noise"),
                          nameOf);
 
 }  // namespace

@@ -135,6 +135,59 @@ TEST(SnapshotTest, RefusesOperationsOutsideTheClosedSet) {
                          R"(takes finite ["log_std_max","log_std_min"] as options, got {"log_std_max":0.25})");
 }
 
+TEST(SnapshotTest, RefusesOptionsThatAreNotWholeOrOutOfRange) {
+    for (const double rows : {0.0, -1.0, 2.5, 16777217.0, 1e300}) {
+        expectProgramRefusal("items", [&](json& program) { program[3]["options"]["rows"] = rows; },
+                             "linear takes a whole number from 1 to 16777216 as rows, got ");
+    }
+    expectProgramRefusal("cnn", [](json& program) { program[3]["options"]["padding"] = 2; },
+                         "max_pool takes a padding smaller than its size");
+}
+
+TEST(SnapshotTest, RefusesInputsThatAreNoValuesBefore) {
+    const auto withInputs = [](const json& inputs) {
+        return [inputs](json& program) { program[4]["inputs"] = inputs; };
+    };
+    expectProgramRefusal("items", withInputs(json::array({5})),
+                         "layer_norm (operation 5) takes the value 5; before it there are -1 to 4");
+    expectProgramRefusal("items", withInputs(json::array({4, 4})), "layer_norm takes 1 to 1 inputs, got 2");
+    for (const json& input : {json(-2), json(4097), json(0.5), json(true), json("4"), json(nullptr),
+                              json(std::uint64_t{0} - 1), json(std::uint64_t{1} << 63)}) {
+        expectProgramRefusal("items", withInputs(json::array({input})), "not a policy program: there is no value ");
+    }
+    expectProgramRefusal("items", withInputs(4), "not a policy program");
+    expectProgramRefusal("gru", [](json& program) { program[2]["name"] = "add"; }, "add takes 2 to 2 inputs, got 1");
+    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = json::array({0}); },
+                         "noise takes 0 to 0 inputs, got 1");
+    expectProgramRefusal("noise", [](json& program) { program[2]["inputs"] = {0, 1, -1}; },
+                         "the program uses the mask, and its actions are continuous: they have none");
+}
+
+TEST(SnapshotTest, RefusesAProgramOfTooManyOperationsOrNumbers) {
+    const json tanh{{"name", "tanh"}, {"weights", json::array()}, {"options", json::object()}};
+    const auto longer = [&](std::size_t count) {
+        return [&, count](json& program) { program.insert(program.begin(), count, tanh); };
+    };
+    expectProgramRefusal("mode", longer(4096), "operations; it can have 4096");
+    expectProgramRefusal("noise", [](json& program) { program[1]["options"]["size"] = 16777210; },
+                         "noise takes the values beyond 2**24 numbers together");
+    expectProgramRefusal("cnn", [](json& program) { program[2]["options"]["padding"] = 16777216; },
+                         "conv2d takes the values beyond 2**24 numbers together");
+    Draft draft("mode");
+    json program = draft.program();
+    longer(4096 - program.size())(program);
+    draft.setProgram(program);
+    EXPECT_EQ(draft.read().program->actionSize(), 3U);
+}
+
+TEST(SnapshotTest, RefusesMemoriesThatOverlapOrReachTooFar) {
+    expectProgramRefusal("lstm", [](json& program) { program[0]["options"]["memory"] = 5; },
+                         "lstm has the memory from 5 to 23; another has it up to 6");
+    expectProgramRefusal("lstm", [](json& program) { program[0]["options"]["memory"] = 16777216 - 17; },
+                         "and 2**24 is the most there can be");
+    EXPECT_EQ(Draft("lstm").read().program->memorySize(), 26U);
+}
+
 TEST(SnapshotTest, RefusesAHeadThatIsNotLastOrNotThere) {
     expectProgramRefusal("mode", [](json& program) { program.push_back(program.back()); },
                          "a program ends in exactly one of the heads");

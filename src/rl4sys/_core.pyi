@@ -9,12 +9,20 @@ class Draws(PythonDraws):
     """Not a subclass at run time; the same interface."""
 
 class Program:
+    memory_size: int
     def __init__(
-        self, operations: Sequence[tuple[str, Sequence[Array], Mapping[str, float]]], input_size: int
+        self,
+        operations: Sequence[tuple[str, Sequence[Array], Mapping[str, float], Sequence[int]]],
+        input_size: int,
+        mask_size: int = 0,
     ) -> None: ...
     def forward(self, rows: Array) -> Array: ...
-    def act(self, rows: Array, mask: Array | None, draws: PythonDraws) -> tuple[Array, Array]: ...
-    def decide(self, row: Array, mask: Array | None, draws: PythonDraws) -> tuple[int | Array, float]: ...
+    def act(
+        self, rows: Array, mask: Array | None, draws: PythonDraws, memory: Array | None = None
+    ) -> tuple[Array, Array]: ...
+    def decide(
+        self, row: Array, mask: Array | None, draws: PythonDraws, memory: Array | None = None
+    ) -> tuple[int | Array, float]: ...
 
 class Recorder(NumpyRecorder):
     """Not a subclass at run time; the same interface."""

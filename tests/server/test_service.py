@@ -14,10 +14,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from rl4sys.client import load_policy
+from rl4sys.errors import SpecError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.server.journal import read_trajectories
+from rl4sys.server.service import decide_alone
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
@@ -185,6 +187,13 @@ def test_a_decision_made_on_the_server_is_the_one_a_client_would_have_made(serve
         request.policy_id = "nowhere"
         with pytest.raises(grpc.RpcError, match="there is no policy 'nowhere'"):
             act(request, timeout=10)
+
+
+def test_a_policy_that_remembers_is_not_acted_by_on_the_server() -> None:
+    policy = load_policy(Path(__file__).parents[2] / "cpp" / "tests" / "data" / "golden" / "gru.safetensors")
+    observation = {"grid": np.zeros((1, 2, 1), np.float32), "state": np.zeros((1, 6), np.float32)}
+    with pytest.raises(SpecError, match="the server keeps no memory for clients: set inference to local"):
+        decide_alone(policy, observation, Draws(0))
 
 
 def test_health_reflection_and_metrics_answer(server: LiveServer) -> None:

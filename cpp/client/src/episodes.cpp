@@ -11,7 +11,8 @@ Fragment withoutLastStep(const Fragment& fragment) {
     const std::size_t steps = fragment.reward.size();
     const auto shorter = [](auto column, std::size_t rows) { return column.first(column.size() / rows * (rows - 1)); };
     return {shorter(fragment.row, steps + 1), shorter(fragment.mask, steps + 1), shorter(fragment.choice, steps),
-            shorter(fragment.move, steps),    shorter(fragment.reward, steps),   shorter(fragment.logProb, steps)};
+            shorter(fragment.move, steps),    shorter(fragment.reward, steps),   shorter(fragment.logProb, steps),
+            fragment.memory};
 }
 
 }  // namespace
@@ -118,7 +119,7 @@ void Episodes::noteLateReward() {
          "long. Further ones are only counted");
 }
 
-/// The steps of a fragment in the memory they were recorded in; the recorder goes on in another.
+/// The steps of a fragment in the storage they were recorded in; the recorder goes on in another.
 std::unique_ptr<Shipment> Episodes::close(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
     std::unique_ptr<Shipment> shipment = outbox_.spare();
     if (!shipment) shipment = std::make_unique<Shipment>();
@@ -127,8 +128,8 @@ std::unique_ptr<Shipment> Episodes::close(Episode& episode, std::span<const floa
     shipment->offset = episode.recorder.offset();
     shipment->terminated = shipment->truncated = shipment->urgent = false;
     shipment->fragment = episode.recorder.close(row, mask);
-    episode.recorder.exchange(shipment->memory);
-    shipment->bytes = sizeof(Shipment) + shipment->memory.bytes();
+    episode.recorder.exchange(shipment->storage);
+    shipment->bytes = sizeof(Shipment) + shipment->storage.bytes();
     return shipment;
 }
 

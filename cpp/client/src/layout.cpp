@@ -136,6 +136,9 @@ std::string Layout::encode(const Shipment& shipment) const {
     }
     addColumn("reward", v1::DTYPE_FLOAT32, fragment.reward, steps, {}, columns);
     addColumn("log_prob", v1::DTYPE_FLOAT32, fragment.logProb, steps, {}, columns);
+    if (!fragment.memory.empty()) {
+        addColumn("memory", v1::DTYPE_FLOAT32, fragment.memory, 1, {fragment.memory.size()}, columns);
+    }
     return message.SerializeAsString();
 }
 

@@ -8,13 +8,13 @@
 
 namespace rl4sys::client {
 
-/// A fragment on its way from the decision path to the link, in the memory it was recorded in.
+/// A fragment on its way from the decision path to the link, in the storage it was recorded in.
 ///
 /// Linked to the next by itself, so that handing it over allocates nothing; used again once it is encoded.
 struct Shipment {
     std::unique_ptr<Shipment> next;
-    Recorder::Memory memory;
-    Fragment fragment;  ///< Views of `memory`.
+    Recorder::Storage storage;
+    Fragment fragment;  ///< Views of `storage`.
     std::uint64_t sequence = 0;
     std::uint64_t version = 0;
     std::uint64_t episode = 0;

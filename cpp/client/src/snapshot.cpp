@@ -5,7 +5,6 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -24,80 +23,69 @@ constexpr const char* format = "rl4sys.snapshot.1";
 /// How often on average a weight may be taken: each time costs memory, and names are cheap to repeat.
 constexpr std::size_t mostUses = 4;
 
-enum class Place { body, discreteHead, boxHead };
-
-/// What an operation of the closed set takes, and where it may stand.
-struct Kind {
-    Place place;
-    std::size_t weights = 0;
-    std::set<std::string> options = {};
-};
-
-const std::map<std::string, Kind>& kinds() {
-    static const std::map<std::string, Kind> all{
-        {"normalize", {Place::body, 2, {"limit"}}},
-        {"linear", {Place::body, 2}},
-        {"tanh", {Place::body}},
-        {"relu", {Place::body}},
-        {"elu", {Place::body}},
-        {"gelu", {Place::body}},
-        {"silu", {Place::body}},
-        {"categorical", {Place::discreteHead}},
-        {"argmax", {Place::discreteHead}},
-        {"epsilon_greedy", {Place::discreteHead, 0, {"epsilon"}}},
-        {"gaussian", {Place::boxHead, 1}},
-        {"mode", {Place::boxHead}},
-        {"squashed_gaussian", {Place::boxHead, 2, {"log_std_min", "log_std_max"}}},
-        {"squashed_mode", {Place::boxHead, 2}},
-        {"noisy_squash", {Place::boxHead, 2, {"sigma"}}},
-        {"squash", {Place::boxHead, 2}},
-        {"uniform", {Place::boxHead, 2, {"parameters"}}},
-    };
-    return all;
-}
-
 /// An operation as it is written: with the names of its weights.
 struct WrittenOperation {
     std::string name;
     std::vector<std::string> weights;
     std::map<std::string, double> options;
+    std::vector<std::int64_t> inputs;
 
-    Place place() const { return kinds().at(name).place; }
+    Role role() const { return kinds().at(name).role; }
 };
 
 using WrittenProgram = std::vector<WrittenOperation>;
 
+/// Large numbers are looked at as they are written: as an int64 they would wrap around to the mask's.
+std::int64_t readInput(const json& value) {
+    const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > mostOperations;
+    if (value.is_number_integer() && !wraps) {
+        const auto input = value.get<std::int64_t>();
+        if (input >= maskInput && input <= static_cast<std::int64_t>(mostOperations)) return input;
+    }
+    throw std::invalid_argument("not a policy program: there is no value " + quoted(value));
+}
+
 WrittenOperation readOperation(const json& value) {
-    WrittenOperation operation{value.at("name").get<std::string>(), {}, {}};
+    WrittenOperation operation{value.at("name").get<std::string>(), {}, {}, {}};
     for (const json& weight : value.at("weights").get_ref<const json::array_t&>()) {
         operation.weights.push_back(weight.get<std::string>());
     }
     for (const auto& [name, option] : value.at("options").get_ref<const json::object_t&>()) {
         operation.options.emplace(name, option.get<double>());
     }
+    if (const auto inputs = value.find("inputs"); inputs != value.end()) {
+        for (const json& input : inputs->get_ref<const json::array_t&>()) operation.inputs.push_back(readInput(input));
+    }
     return operation;
 }
 
+bool hasItsOptions(const WrittenOperation& operation, const Kind& kind) {
+    const auto isTaken = [&](const auto& option) {
+        return std::ranges::count(kind.options, option.first) + std::ranges::count(kind.optional, option.first) > 0;
+    };
+    const auto isGiven = [&](const std::string& name) { return operation.options.contains(name); };
+    return std::ranges::all_of(operation.options, isTaken) && std::ranges::all_of(kind.options, isGiven);
+}
+
 void checkOperation(const WrittenOperation& operation) {
-    const auto kind = kinds().find(operation.name);
-    if (kind == kinds().end()) {
+    const auto found = kinds().find(operation.name);
+    if (found == kinds().end()) {
         throw std::invalid_argument("the policy needs the operation '" + shortened(operation.name) +
                                     "', which this version of rl4sys does not know: upgrade it");
     }
-    const auto& [place, weights, options] = kind->second;
-    if (operation.weights.size() != weights) {
-        throw std::invalid_argument(operation.name + " takes " + std::to_string(weights) + " weights, got " +
+    const Kind& kind = found->second;
+    if (operation.weights.size() != kind.weights) {
+        throw std::invalid_argument(operation.name + " takes " + std::to_string(kind.weights) + " weights, got " +
                                     quoted(operation.weights));
     }
-    const auto sameName = [](const std::string& name, const auto& given) { return name == given.first; };
-    if (!std::ranges::equal(options, operation.options, sameName)) {
-        throw std::invalid_argument(operation.name + " takes finite " + quoted(options) + " as options, got " +
+    if (!hasItsOptions(operation, kind)) {
+        throw std::invalid_argument(operation.name + " takes finite " + quoted(kind.options) + " as options, got " +
                                     quoted(operation.options));
     }
 }
 
 void checkHeadIsLast(const WrittenProgram& program) {
-    const auto isHead = [](const WrittenOperation& operation) { return operation.place() != Place::body; };
+    const auto isHead = [](const WrittenOperation& operation) { return operation.role() != Role::body; };
     if (std::ranges::find_if(program, isHead) == std::prev(program.end())) return;
     std::vector<std::string> names;
     for (const WrittenOperation& operation : program) names.push_back(operation.name);
@@ -112,6 +100,10 @@ WrittenProgram readProgram(const json& value) {
         throw std::invalid_argument("not a policy program: " + shortened(problem.what()) + " in " + quoted(value));
     }
     if (program.empty()) throw std::invalid_argument("not a policy program: there is no operation in " + quoted(value));
+    if (program.size() > mostOperations) {
+        throw std::invalid_argument("a program of " + std::to_string(program.size()) + " operations; it can have " +
+                                    std::to_string(mostOperations));
+    }
     std::ranges::for_each(program, checkOperation);
     checkHeadIsLast(program);
     return program;
@@ -198,7 +190,7 @@ std::vector<Operation> withWeights(const WrittenProgram& program, const Arrays& 
     checkUses(program, arrays);
     std::vector<Operation> operations;
     for (const WrittenOperation& written : program) {
-        Operation& operation = operations.emplace_back(Operation{written.name, {}, written.options});
+        Operation& operation = operations.emplace_back(Operation{written.name, {}, written.options, written.inputs});
         for (const std::string& name : written.weights) {
             operation.weights.push_back(tensorOf(written, name, arrays.at(name)));
         }
@@ -209,7 +201,7 @@ std::vector<Operation> withWeights(const WrittenProgram& program, const Arrays& 
 std::size_t actionNumbers(const Spec& spec) { return spec.choices > 0 ? spec.choices : spec.action.size(); }
 
 void checkHeadDrawsActions(const WrittenOperation& head, const Spec& spec) {
-    if ((head.place() == Place::discreteHead) == (spec.choices > 0)) return;
+    if ((head.role() == Role::discreteHead) == (spec.choices > 0)) return;
     const std::string space = spec.choices > 0 ? "one of " : "a box of ";
     throw std::invalid_argument("the head " + head.name + " does not draw actions of " + space +
                                 std::to_string(actionNumbers(spec)));
@@ -231,7 +223,8 @@ Snapshot Snapshot::fromBytes(std::string_view blob) {
     const WrittenProgram written = readProgram(jsonOf(file.metadata, "program"));
     checkHeadDrawsActions(written.back(), snapshot.spec);
     checkChecksum(file);
-    snapshot.program = std::make_shared<const Program>(withWeights(written, file.arrays), snapshot.spec.inputSize());
+    snapshot.program = std::make_shared<const Program>(withWeights(written, file.arrays), snapshot.spec.inputSize(),
+                                                       snapshot.spec.choices);
     checkOutputs(*snapshot.program, snapshot.spec);
     return snapshot;
 }

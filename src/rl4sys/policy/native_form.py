@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -16,8 +17,8 @@ class NativeProgram:
     """The same interface and semantics as `NumpyProgram`; needs `NATIVE`. Threads may share one."""
 
     forward: Callable[[Array], Array]
-    act: Callable[[Array, Array | None, Draws], tuple[Array, Array]]
-    decide: Callable[[Array, Array | None, Draws], tuple[int | Array, float]]
+    act: _Act
+    decide: _Decide
 
     def __init__(self, program: Program, weights: Columns, input_size: int) -> None:
         if not NATIVE:
@@ -25,14 +26,28 @@ class NativeProgram:
         from rl4sys._core import Program as CoreProgram
 
         self.output_size = program.output_size(input_size, weights)
-        self.core = CoreProgram([_plain(operation, weights) for operation in program.operations], input_size)
+        operations = [_plain(operation, weights) for operation in program.operations]
+        self.core = CoreProgram(operations, input_size, self.output_size if program.sees_mask else 0)
+        self.memory_size = self.core.memory_size
         # The core's own methods, not wrappers of them: a wrapper costs a tenth of a decision.
         self.forward, self.act, self.decide = self.core.forward, self.core.act, self.core.decide
 
 
-def _plain(operation: Operation, weights: Columns) -> tuple[str, list[Array], dict[str, float]]:
+class _Act(Protocol):
+    def __call__(
+        self, rows: Array, mask: Array | None, draws: Draws, memory: Array | None = None
+    ) -> tuple[Array, Array]: ...
+
+
+class _Decide(Protocol):
+    def __call__(
+        self, row: Array, mask: Array | None, draws: Draws, memory: Array | None = None
+    ) -> tuple[int | Array, float]: ...
+
+
+def _plain(operation: Operation, weights: Columns) -> tuple[str, list[Array], dict[str, float], list[int]]:
     arrays = [np.ascontiguousarray(weights[name], dtype=np.float32) for name in operation.weights]
-    return operation.name, arrays, dict(operation.options)
+    return operation.name, arrays, dict(operation.options), list(operation.inputs)
 
 
 __all__ = ["NATIVE", "NativeProgram"]

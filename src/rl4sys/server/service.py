@@ -13,13 +13,15 @@ import numpy as np
 from google.protobuf.message import Message
 
 from rl4sys.errors import RL4SysError, RunError, SpecError
+from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
+from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.server.access import Access
 from rl4sys.server.connection import Connection
 from rl4sys.server.dispatcher import Dispatcher
 from rl4sys.server.session import Session
 from rl4sys.server.words import fit
-from rl4sys.spec import MASK, Array, Spec
+from rl4sys.spec import MASK, Array, Columns, Spec
 from rl4sys.trajectory import OBSERVATION
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import (
@@ -148,7 +150,7 @@ class Service:
             policy = await asyncio.wait_for(session.policy(), _MODEL_SECONDS)
             observation = _observation(request, session.spec)
             draws = Draws(request.draws_key, request.draws_counter)
-            decision = policy.act(observation, {}, draws)
+            decision = decide_alone(policy, observation, draws)
         except RL4SysError as problem:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fit(str(problem), _MOST_STATUS_BYTES))
         except TimeoutError:
@@ -167,6 +169,15 @@ class Service:
         if not self._access.known(_token(context)):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the server wants a token, and knows no such one")
         return await self._status()
+
+
+def decide_alone(policy: SnapshotPolicy, observation: Columns, draws: Draws) -> Decision:
+    """A decision that depends on this observation only: nothing is kept for the client until its next."""
+    if policy.core.memory_size:
+        raise SpecError(
+            "the policy remembers what it saw, and the server keeps no memory for clients: set inference to local"
+        )
+    return policy.act(observation, {}, draws)
 
 
 def _in_words(answer: Callable[[Any, _Context], Awaitable[Any]]) -> Callable[[Any, _Context], Awaitable[Any]]:

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rl4sys/draws.hpp"
 #include "rl4sys/program.hpp"
@@ -54,7 +55,7 @@ inline bool allFinite(std::span<const float> values) noexcept {
 
 /// What a recorder hands over: consecutive steps as columns, each end to end.
 ///
-/// The recorder's own memory, to be read before it is used again.
+/// The recorder's own storage, to be read before it is used again.
 struct Fragment {
     std::span<const float> row;            ///< One more than there are steps: the last is what the last action led to.
     std::span<const bool> mask;            ///< One for each row; empty if the recorder is not masked.
@@ -62,36 +63,39 @@ struct Fragment {
     std::span<const float> move;           ///< Actions of a continuous policy, else empty.
     std::span<const float> reward;         ///< 0 where none was given.
     std::span<const float> logProb;
+    std::span<const float> memory;         ///< The policy's before the first step; empty if it has none.
 };
 
 /// Makes the decisions of one trajectory and records its steps: decide, commit and reward each, now and then close.
 ///
 /// A decision is pending until it is committed or another one replaces it. The trajectory may be closed in fragments;
-/// its steps are numbered throughout. For one thread at a time, but for `limit` and `steps`, which others may use any
-/// time; allocates only where a fragment outgrows all before it.
+/// its steps are numbered throughout. So does the policy's memory go on: it begins with zeros, and again where a
+/// program has a memory of another size, and becomes what a decision made of it when that is committed. For one thread
+/// at a time, but for `limit` and `steps`, which others may use any time; allocates only where a fragment outgrows all
+/// before it.
 class Recorder {
 public:
     /// Where steps are kept. Of itself it is empty and fits any recorder.
-    class Memory {
+    class Storage {
     public:
-        Memory() = default;
+        Storage() = default;
 
         /// What it takes, used or not.
         std::size_t bytes() const noexcept {
             const std::size_t step = sizeof(float) * (row_.width() + move_.width() + 2) +
                                      sizeof(std::int64_t) * choice_.width() + mask_.width();
-            return room_ * step;
+            return room_ * step + sizeof(float) * remembered_.capacity();
         }
 
     private:
         friend class Recorder;
 
-        Memory(std::size_t row, std::size_t mask, std::size_t choice, std::size_t move) noexcept
+        Storage(std::size_t row, std::size_t mask, std::size_t choice, std::size_t move) noexcept
             : row_(row), mask_(mask), choice_(choice), move_(move) {}
 
-        Memory likewise() const noexcept { return {row_.width(), mask_.width(), choice_.width(), move_.width()}; }
+        Storage likewise() const noexcept { return {row_.width(), mask_.width(), choice_.width(), move_.width()}; }
 
-        bool fits(const Memory& other) const noexcept {
+        bool fits(const Storage& other) const noexcept {
             return row_.width() == other.row_.width() && mask_.width() == other.mask_.width() &&
                    choice_.width() == other.choice_.width() && move_.width() == other.move_.width();
         }
@@ -118,6 +122,7 @@ public:
         detail::Column<float> move_;
         detail::Column<float> reward_{1};  ///< NaN where none was given yet.
         detail::Column<float> logProb_{1};
+        std::vector<float> remembered_;  ///< The policy's memory before the first step.
     };
 
     /// \param choices the number of actions; 0 if actions are vectors of `actionSize` numbers instead.
@@ -125,7 +130,7 @@ public:
     /// \throws std::invalid_argument if these do not fit one another.
     Recorder(std::size_t inputSize, std::size_t choices, std::size_t actionSize, bool masked)
         : inputSize_(inputSize), choices_(choices), actionSize_(actionSize), masked_(masked),
-          memory_(inputSize, masked ? choices : 0, choices > 0 ? 1 : 0, choices > 0 ? 0 : actionSize) {
+          storage_(inputSize, masked ? choices : 0, choices > 0 ? 1 : 0, choices > 0 ? 0 : actionSize) {
         if (inputSize < 1 || actionSize < 1) {
             throw std::invalid_argument("a recorder needs rows and actions of at least 1 number, got " +
                                         std::to_string(inputSize) + " and " + std::to_string(actionSize));
@@ -162,6 +167,11 @@ public:
     /// Committed steps of the present fragment that have no reward yet.
     std::size_t unrewarded() const noexcept { return unrewarded_; }
 
+    /// Numbers in the policy's memory before the present fragment.
+    std::size_t memorySize() const noexcept {
+        return steps() > 0 ? storage_.remembered_.size() : remembered_.size();
+    }
+
     /// \throws std::invalid_argument if no masks are recorded.
     void expectMasked() const {
         if (!masked_) throw std::invalid_argument("a mask was given, but the spec has no mask among its observations");
@@ -180,9 +190,11 @@ public:
         if (steps() >= limit() || !detail::allFinite(row)) return std::nullopt;
         program.checkMask(mask, 1);
         Draws mine = draws.take(program.drawsPerRow());
-        const Choice choice = program.decide(row, mask, mine, scratch);
+        recall(program);
+        const Choice choice = program.decide(row, mask, mine, scratch, attempt_);
         if (std::isnan(choice.logProb)) return std::nullopt;
         pend(row, mask, choice);
+        std::swap(next_, attempt_);
         return choice;
     }
 
@@ -193,22 +205,26 @@ public:
         expectFit(program, row, {});
         if (steps() >= limit() || !detail::allFinite(row)) return std::nullopt;
         Draws mine = draws.take(program.drawsPerRow());
-        const float logProb = program.decide(row, mine, scratch, action);
+        recall(program);
+        const float logProb = program.decide(row, mine, scratch, action, attempt_);
         if (std::isnan(logProb)) return std::nullopt;
         pend(row, action, logProb);
+        std::swap(next_, attempt_);
         return logProb;
     }
 
-    /// Make a discrete decision pending that was made elsewhere; row, mask and action must fit.
+    /// Make a discrete decision pending that was made elsewhere, without a memory; row, mask and action must fit.
     void pend(std::span<const float> row, std::span<const bool> mask, Choice choice) {
         makePending(row, mask, choice.logProb);
-        memory_.choice_[steps()].front() = choice.action;
+        storage_.choice_[steps()].front() = choice.action;
+        next_.clear();
     }
 
     /// The same for a continuous one.
     void pend(std::span<const float> row, std::span<const float> action, float logProb) {
         makePending(row, {}, logProb);
-        std::ranges::copy(action, memory_.move_[steps()].begin());
+        std::ranges::copy(action, storage_.move_[steps()].begin());
+        next_.clear();
     }
 
     /// Make the pending decision a step; returns its number in the trajectory.
@@ -219,7 +235,10 @@ public:
                                         "add_to_trajectory");
         }
         const std::size_t step = steps();
-        memory_.reward_[step].front() = heads::notANumber;
+        if (remembered_.size() != next_.size()) remembered_.assign(next_.size(), 0.0f);
+        if (step == 0) storage_.remembered_.assign(remembered_.begin(), remembered_.end());
+        std::swap(remembered_, next_);
+        storage_.reward_[step].front() = heads::notANumber;
         ++unrewarded_;
         setSteps(step + 1);
         return offset_ + step;
@@ -238,7 +257,7 @@ public:
             throw std::invalid_argument("step " + std::to_string(step) + " was given a reward; the trajectory has " +
                                         std::to_string(offset_ + steps()) + " steps, numbered from 0");
         }
-        float& present = memory_.reward_[step - offset_].front();
+        float& present = storage_.reward_[step - offset_].front();
         unrewarded_ -= std::isnan(present) ? 1 : 0;
         present = rounded;
         return true;
@@ -255,36 +274,40 @@ public:
         makeRoom();
         const std::size_t closed = steps();
         if (row.empty()) {
-            write(memory_.row_[closed - 1], memory_.mask_[closed - 1]);
+            write(storage_.row_[closed - 1], storage_.mask_[closed - 1]);
         } else {
             write(row, mask);
         }
-        std::ranges::replace_if(memory_.reward_.first(closed), [](float reward) { return std::isnan(reward); }, 0.0f);
+        std::ranges::replace_if(storage_.reward_.first(closed), [](float reward) { return std::isnan(reward); }, 0.0f);
         setSteps(0);
         offset_ += closed;
         unrewarded_ = 0;
         pending_ = false;
-        return {memory_.row_.first(closed + 1), memory_.mask_.first(closed + 1), memory_.choice_.first(closed),
-                memory_.move_.first(closed),    memory_.reward_.first(closed),   memory_.logProb_.first(closed)};
+        if (closed == 0) storage_.remembered_.assign(remembered_.begin(), remembered_.end());
+        return {storage_.row_.first(closed + 1), storage_.mask_.first(closed + 1),  storage_.choice_.first(closed),
+                storage_.move_.first(closed),    storage_.reward_.first(closed),    storage_.logProb_.first(closed),
+                storage_.remembered_};
     }
 
-    /// Go on in `spare`, and leave there the memory so far, with the fragment that was just closed.
+    /// Go on in `spare`, and leave there the storage so far, with the fragment that was just closed.
     /// \throws std::invalid_argument if `spare` is another kind of recorder's, or a fragment is under way.
-    void exchange(Memory& spare) {
-        if (steps() > 0 || pending_) throw std::invalid_argument("a recorder's memory is exchanged between fragments");
-        if (spare.room_ == 0) spare = memory_.likewise();
-        if (!spare.fits(memory_)) throw std::invalid_argument("the memory is of a recorder of other sizes");
-        std::swap(memory_, spare);
+    void exchange(Storage& spare) {
+        if (steps() > 0 || pending_) throw std::invalid_argument("a recorder's storage is exchanged between fragments");
+        if (spare.room_ == 0) spare = storage_.likewise();
+        if (!spare.fits(storage_)) throw std::invalid_argument("the storage is of a recorder of other sizes");
+        std::swap(storage_, spare);
     }
 
-    /// Forget everything and begin a new trajectory in the same memory.
+    /// Forget everything and begin a new trajectory in the same storage.
     void restart() noexcept {
+        remembered_.clear();
         setSteps(0);
         offset_ = unrewarded_ = 0;
         pending_ = false;
     }
 
     /// Forget the last `steps` steps of the present fragment, and a pending decision, which would have followed them.
+    /// The policy's memory stays as it is: what was seen in these steps was seen.
     /// \throws std::invalid_argument if it has fewer.
     void drop(std::size_t steps) {
         const std::size_t present = this->steps();
@@ -292,13 +315,22 @@ public:
             throw std::invalid_argument("the last " + std::to_string(steps) + " steps cannot be dropped: the fragment "
                                         "has " + std::to_string(present));
         }
-        const auto dropped = memory_.reward_.first(present).last(steps);
+        const auto dropped = storage_.reward_.first(present).last(steps);
         unrewarded_ -= static_cast<std::size_t>(std::ranges::count_if(dropped, [](float x) { return std::isnan(x); }));
         setSteps(present - steps);
         pending_ = false;
     }
 
 private:
+    /// What the program is to decide with: the trajectory's memory, or zeros if that is of another size.
+    void recall(const Program& program) {
+        if (remembered_.size() == program.memorySize()) {
+            attempt_.assign(remembered_.begin(), remembered_.end());
+        } else {
+            attempt_.assign(program.memorySize(), 0.0f);
+        }
+    }
+
     void setSteps(std::size_t steps) noexcept { steps_.store(steps, std::memory_order_relaxed); }
 
     void expectFit(const Program& program, std::span<const float> row, std::span<const bool> mask) const {
@@ -347,14 +379,14 @@ private:
     void makePending(std::span<const float> row, std::span<const bool> mask, float logProb) {
         makeRoom();
         write(row, mask);
-        memory_.logProb_[steps()].front() = logProb;
+        storage_.logProb_[steps()].front() = logProb;
         pending_ = true;
     }
 
     /// The row after those of the committed steps: of the pending decision, or of what the last action led to.
     void write(std::span<const float> row, std::span<const bool> mask) {
-        std::ranges::copy(row, memory_.row_[steps()].begin());
-        const std::span<bool> legal = memory_.mask_[steps()];
+        std::ranges::copy(row, storage_.row_[steps()].begin());
+        const std::span<bool> legal = storage_.mask_[steps()];
         if (mask.empty()) {
             std::ranges::fill(legal, true);
         } else {
@@ -363,7 +395,7 @@ private:
     }
 
     void makeRoom() {
-        if (steps() >= memory_.room_) memory_.grow();
+        if (steps() >= storage_.room_) storage_.grow();
     }
 
     std::size_t inputSize_;
@@ -375,7 +407,10 @@ private:
     std::size_t unrewarded_ = 0;
     std::atomic<std::size_t> steps_ = 0;
     std::atomic<std::size_t> limit_ = std::numeric_limits<std::size_t>::max();
-    Memory memory_;
+    std::vector<float> remembered_;  ///< The policy's memory after the last step.
+    std::vector<float> next_;        ///< After the pending decision.
+    std::vector<float> attempt_;     ///< What a decision is made with, before it is known whether it is one.
+    Storage storage_;
 };
 
 }  // namespace rl4sys
