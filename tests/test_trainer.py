@@ -301,3 +301,23 @@ def test_metrics_lost_with_the_power_do_not_spoil_those_to_come(make_trainer: Ma
     again.resume()
     again.train()
     assert read_metrics(trainer._run.metrics)[0]["step"] > 400
+
+
+def test_hindsight_uses_the_reward_of_the_environment_and_resumes_exactly(make_trainer: MakeTrainer) -> None:
+    def stop() -> None:
+        stopped.stop()
+
+    changes = ["environment.name=BitFlip", "environment.wrapper=goal", "buffer.type=her", "training.eval_frequency=400"]
+    straight = make_trainer("dqn", *changes)
+    straight.train()
+    stopped = make_trainer("dqn", *changes, observer=Calls(stop, at=20))
+    stopped.train()
+    resumed = make_trainer("dqn", run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert stopped.progress().steps < straight.progress().steps
+    assert fingerprint(resumed) == fingerprint(straight)
+    batch = straight._learner._buffer.sample(np.random.default_rng(0), 500)  # type: ignore[attr-defined]
+    assert (batch["obs.desired_goal"] == batch["next_obs.achieved_goal"]).all(-1).mean() > 0.1, (
+        "goals that were reached"
+    )

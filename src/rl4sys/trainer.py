@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
-from rl4sys.buffers.base import Provided
+from rl4sys.buffers.base import GoalReward, Provided
+from rl4sys.buffers.her import DESIRED_GOAL
 from rl4sys.environments.acting import AnyActor, make_actor
 from rl4sys.environments.actor import Episode
 from rl4sys.environments.check import check_environment
@@ -33,7 +34,7 @@ from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import State
+from rl4sys.spec import Spec, State
 
 _RECENT_EPISODES = 100
 _LARGE_BUFFER = 10**9
@@ -324,8 +325,13 @@ def build_local_learner(
     check_memory(cost, available_memory())
     if cost.buffer_bytes > _LARGE_BUFFER:
         observer.note(f"the buffer takes {in_words(cost.buffer_bytes)} when full")
-    reward = goal_reward(make_environment(config.environment)) if config.buffer.type == "her" else None
-    return build_learner(actor.spec, settings, config.experiment.seed, Provided(goal_reward=reward, scratch=scratch))
+    provided = Provided(goal_reward=_goal_reward(config, actor.spec), scratch=scratch)
+    return build_learner(actor.spec, settings, config.experiment.seed, provided)
+
+
+def _goal_reward(config: ExperimentConfig, spec: Spec) -> GoalReward | None:
+    """How the environment rewards goals, from one made for that alone: the actor's may be in other processes."""
+    return goal_reward(make_environment(config.environment)) if DESIRED_GOAL in spec.observation else None
 
 
 def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:

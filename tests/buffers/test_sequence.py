@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl4sys.buffers.base import Batch, Demand
+from rl4sys.buffers.ring import slots_for
 from rl4sys.buffers.sequence import Sequence, SequenceConfig
 
 from .steps import trajectory
@@ -107,14 +108,20 @@ def test_windows_never_break_an_episode_however_the_ring_wraps(
 
 
 def test_windows_hold_no_step_that_is_gone() -> None:
-    buffer = make(length=6, size=4)
+    buffer = make(length=6, size=5)
     for start in range(0, 15, 3):
         buffer.add(trajectory(start, 3, episode=start, end="terminated"), version=0)
-    batch = draw(buffer)
-    assert windows(batch) == {(11, 12, 13, 14, 14, 14)}
-    buffer.add(trajectory(50, 9, episode=100), version=0)
-    buffer.add(trajectory(90, 2, episode=101), version=0)
-    assert windows(draw(buffer)) == {(57, 58, 58, 58, 58, 58), (90, 91, 91, 91, 91, 91)}
+    buffer.add(trajectory(15, 2, episode=15), version=0)
+    assert windows(draw(buffer)) == {(12, 13, 14, 15, 16, 16)}
+
+
+def test_an_episode_follows_none_that_is_gone() -> None:
+    buffer = make(length=2, size=4)
+    buffer.add(trajectory(0, 1, episode=0, end="terminated"), version=0)
+    # So long that its last step lies where the episode before it ended.
+    buffer.add(trajectory(1, slots_for(4), episode=1), version=0)
+    buffer.add(trajectory(33, 1, episode=2), version=0)
+    assert windows(draw(buffer)) == {(30, 31), (31, 32), (33, 33)}
 
 
 @pytest.mark.parametrize("cross", [True, False])

@@ -79,6 +79,17 @@ def test_priorities_go_to_the_pool_they_are_for() -> None:
         buffer._sample(np.random.default_rng(2))
 
 
+def test_priorities_of_one_pool_leave_the_others_alone() -> None:
+    pools = {name: {"share": 1, "buffer": {"type": "prioritized", "size": 40}} for name in ("demonstrations", "own")}
+    buffer = make(pools=pools)
+    buffer.add(trajectory(0, 30), version=0)
+    batch = one_batch(buffer)
+    buffer.feedback(batch, {"priority": np.where(batch["pool"] == 1, 50.0, 1.0)})
+    found = [pool["priorities"].max() for pool in buffer.state()["pools"].values()]
+    assert found[0] == pytest.approx(1.0, abs=1e-5)
+    assert found[1] > 5
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

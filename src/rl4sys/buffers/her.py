@@ -17,8 +17,11 @@ from rl4sys.registry import GOAL_REWARDS
 from rl4sys.spec import Array, Spec, State
 from rl4sys.trajectory import OBSERVATION, Trajectory
 
-ACHIEVED, DESIRED = f"{OBSERVATION}achieved_goal", f"{OBSERVATION}desired_goal"
-"""The columns of goals, as Gymnasium's environments with goals name them."""
+DESIRED_GOAL = "desired_goal"
+"""The observation that says what is wanted, as Gymnasium's environments with goals name it."""
+
+ACHIEVED, DESIRED = f"{OBSERVATION}achieved_goal", OBSERVATION + DESIRED_GOAL
+"""The columns of goals."""
 
 _ENVIRONMENT = "environment"
 
