@@ -11,6 +11,7 @@ import pytest
 from rl4sys.errors import NumericalError
 from rl4sys.experiment.tree import split
 from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.spec import Box, Columns, Discrete, Spec
@@ -54,6 +55,7 @@ CASES = {
         {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3, "gradient_steps": 30},
         {"size": 256, "episodes": 24},
     ),
+    "ppo, remembers": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0, "window": 3}, {"size": 256}),
     "rpo": ("rpo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
     "a2c, choices": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "a2c, numbers": ("a2c", NUMBERS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
@@ -87,11 +89,14 @@ CASES = {
 }
 
 
+NETWORKS = {"ppo, remembers": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}}}
+
+
 def make_learner(case: str, seed: int = 1, **changes: bool) -> Learner:
     name, spec, options, buffer = CASES[case]
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **options}),
-        networks=parse_networks({"critic": {"hidden_dims": [16]}}, name),
+        networks=parse_networks({"critic": {"hidden_dims": [16]}, **NETWORKS.get(case, {})}, name),
         buffer=parse_buffer(buffer, name),
         **changes,  # type: ignore[arg-type]
     )
@@ -125,11 +130,24 @@ def episode(learner: Learner, spec: Spec, rng: np.random.Generator, draws: Draws
     """Eight steps in which each observation is drawn anew."""
     observation = observe(spec, rng, 9)
     acted = {name: column[:8] for name, column in observation.items()}
-    decision = learner.policy().act(acted, {}, draws)
+    decision = act_in_turn(learner.policy(), acted, draws)
     columns = {f"obs.{name}": column for name, column in observation.items()}
     columns |= {"action": decision.action, "log_prob": decision.log_prob}
+    columns |= {name: np.zeros_like(memory[:1]) for name, memory in decision.memory.items()}
     columns["reward"] = reward(spec, acted, decision.action)
     return Trajectory(learner.version, columns, episode=number, terminated=True)
+
+
+def act_in_turn(policy: Policy, observation: Columns, draws: Draws) -> Decision:
+    """One step after the other, as in an episode; at once where nothing is remembered."""
+    first = policy.act({name: column[:1] for name, column in observation.items()}, {}, Draws(0))
+    if not first.memory:
+        return policy.act(observation, {}, draws)
+    decisions, memory = [], {}
+    for step in range(8):
+        decisions.append(policy.act({name: c[step : step + 1] for name, c in observation.items()}, memory, draws))
+        memory = decisions[-1].memory
+    return Decision(*(np.concatenate([d[part] for d in decisions]) for part in (0, 1)), memory)
 
 
 def feed(learner: Learner, case: str, episodes: int, seed: int = 0) -> None:

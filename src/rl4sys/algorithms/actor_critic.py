@@ -11,11 +11,23 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Options, Recipe
 from rl4sys.algorithms.returns import generalized_advantages
+from rl4sys.algorithms.windows import REMEMBERED, cut, gather, outputs_in_windows, remember
 from rl4sys.buffers.base import Batch
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, action_outputs, build_network, observation_of, to_array
+from rl4sys.networks.base import (
+    Blueprint,
+    Recurrent,
+    Tensors,
+    action_outputs,
+    build_network,
+    memory_size,
+    memory_size_of,
+    observation_of,
+    to_array,
+)
 from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Array, Discrete
+from rl4sys.spec import MASK, Array, Box, Discrete, Spec
+from rl4sys.trajectory import MEMORY
 
 ILLEGAL = -1e9
 """A logit or a value low enough that its action is never taken, yet finite: 0 times it is 0."""
@@ -52,19 +64,21 @@ def standardized(values: Tensor) -> Tensor:
     return (values - values.mean()) / (values.std() + 1e-8)
 
 
-def blueprints(recipe: Recipe[Options]) -> Mapping[str, Blueprint]:
-    """What the network of each role takes and gives."""
+def blueprints(recipe: Recipe[Options], *, may_remember: bool = False) -> Mapping[str, Blueprint]:
+    """What the network of each role takes and gives. A critic sees what an actor that remembers does."""
     # A first policy close to indifferent explores; see Andrychowicz et al. 2020, section 3.2.
-    actor = Blueprint(recipe.spec, action_outputs(recipe.spec), output_gain=0.01)
-    return {"actor": actor, "critic": Blueprint(recipe.spec, 1)}
+    actor = Blueprint(recipe.spec, action_outputs(recipe.spec), output_gain=0.01, may_remember=may_remember)
+    remembered = memory_size_of(recipe.network("actor"), actor) if may_remember else 0
+    seen = {REMEMBERED: Box((remembered,))} if remembered else {}
+    return {"actor": actor, "critic": Blueprint(Spec({**recipe.spec.observation, **seen}, recipe.spec.action), 1)}
 
 
 class Actor(nn.Module):
     """A policy that is learnt; ``log_std`` has an element per continuous action, the same in every state."""
 
-    def __init__(self, recipe: Recipe[Options], initial_log_std: float) -> None:
+    def __init__(self, recipe: Recipe[Options], initial_log_std: float, *, may_remember: bool = False) -> None:
         super().__init__()
-        self._spec, needed = recipe.spec, blueprints(recipe)["actor"]
+        self._spec, needed = recipe.spec, blueprints(recipe, may_remember=may_remember)["actor"]
         self.actor = build_network(recipe.network("actor"), needed, int(recipe.seed.generate_state(1)[0]))
         self.log_std = nn.Parameter(torch.full((0 if self.discrete else needed.outputs,), initial_log_std))
         self.to(torch.device(recipe.device))
@@ -77,6 +91,10 @@ class Actor(nn.Module):
     def device(self) -> torch.device:
         return self.log_std.device
 
+    @property
+    def remembers(self) -> bool:
+        return memory_size(self.actor) > 0
+
     def actor_parameters(self) -> list[nn.Parameter]:
         return [self.log_std, *self.actor.parameters()]
 
@@ -87,20 +105,27 @@ class Actor(nn.Module):
         return TorchPolicy(self._spec, self.actor, head, weights)
 
     def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Log-probability of the actions in ``rows``, and the entropy, now."""
-        outputs: Tensor = self.actor(observation_of(rows, "obs."))
+        """Log-probability of the actions in ``rows``, and the entropy, now. Where it remembers, rows of windows."""
+        outputs = self.outputs(rows)
         if self.discrete:
             return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
         return gaussian_terms(outputs, self.log_std, rows["action"].reshape(len(outputs), -1))
+
+    def outputs(self, rows: Tensors) -> Tensor:
+        """What the actor gives for each of the rows."""
+        if isinstance(self.actor, Recurrent) and self.remembers:
+            return outputs_in_windows(self.actor, rows)
+        outputs: Tensor = self.actor(observation_of(rows, "obs."))
+        return outputs
 
 
 class ActorCritic(Actor):
     """All that an on-policy algorithm learns."""
 
-    def __init__(self, recipe: Recipe[Options], initial_log_std: float) -> None:
-        super().__init__(recipe, initial_log_std)
-        seed = int(recipe.seed.generate_state(2)[1])
-        self.critic = build_network(recipe.network("critic"), blueprints(recipe)["critic"], seed).to(self.device)
+    def __init__(self, recipe: Recipe[Options], initial_log_std: float, *, may_remember: bool = False) -> None:
+        super().__init__(recipe, initial_log_std, may_remember=may_remember)
+        needed, seed = blueprints(recipe, may_remember=may_remember)["critic"], int(recipe.seed.generate_state(2)[1])
+        self.critic = build_network(recipe.network("critic"), needed, seed).to(self.device)
 
     def value(self, observation: Tensors) -> Tensor:
         value: Tensor = self.critic(observation).squeeze(-1)
@@ -108,8 +133,9 @@ class ActorCritic(Actor):
 
     def with_advantages(self, batch: Batch, gamma: float, gae_lambda: float) -> dict[str, Tensor]:
         """The batch as tensors, with weights, the critic's values, the advantages and the returns they imply."""
+        batch = self._with_memory(batch)
         tensors = dict(to_tensors(batch, self.device))
-        tensors |= self._seen_from_now(tensors)
+        tensors |= self._seen_from_now(tensors, batch["last"])
         with torch.no_grad():
             value = self.value(observation_of(tensors, "obs."))
         advantage = generalized_advantages(
@@ -126,7 +152,7 @@ class ActorCritic(Actor):
         return {name: column for name, column in tensors.items() if not name.startswith("next_")}
 
     @torch.no_grad()
-    def _seen_from_now(self, rollout: Tensors) -> dict[str, Tensor]:
+    def _seen_from_now(self, rollout: Tensors, last: Array) -> dict[str, Tensor]:
         """For each step the ``log_prob`` to move away from, that of the policy of now, and its ``weight``.
 
         What this very version chose has the log-probability recorded and the weight 1, exactly.
@@ -135,10 +161,22 @@ class ActorCritic(Actor):
         staleness = rollout.get("staleness", torch.zeros(len(chosen), dtype=torch.int64, device=chosen.device))
         weight = torch.ones_like(chosen)
         if staleness.any():
-            now, _ = self.action_terms(rollout)
+            now, _ = self.action_terms(gather(rollout, cut(last, len(last))) if self.remembers else rollout)
             weight = torch.where(staleness > 0, importance(now, chosen), weight)
             chosen = torch.where(staleness > 0, now, chosen)
         return {"staleness": staleness, "log_prob": chosen, "weight": weight}
+
+    def _with_memory(self, batch: Batch) -> Batch:
+        """What an actor that remembers remembered before each step, and after each trajectory, as observations."""
+        if not isinstance(self.actor, Recurrent) or not self.remembers:
+            return batch
+        columns = {name: column for name, column in batch.items() if name != MEMORY}
+        observation = observation_of(to_tensors(columns, self.device), "obs.")
+        at_first = torch.as_tensor(batch[MEMORY], device=self.device)
+        before, after = (to_array(part) for part in remember(self.actor, observation, at_first, batch["last"]))
+        led_to = np.zeros_like(before)
+        led_to[batch["last"]] = after
+        return {**columns, f"obs.{REMEMBERED}": before, f"next_obs.{REMEMBERED}": led_to}
 
     def _bootstrap(self, batch: Batch) -> Array:
         """The critic's value of what each trajectory led to, 0 where the episode terminated there."""

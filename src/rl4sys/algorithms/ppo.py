@@ -8,6 +8,7 @@ arXiv:2110.00641, with V-trace's advantages and value targets of Espeholt et al.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, count, islice
 from typing import ClassVar
 
@@ -20,11 +21,12 @@ from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_o
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
+from rl4sys.algorithms.windows import cut, gather
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Tensors, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
-from rl4sys.spec import State
+from rl4sys.spec import Array, State
 
 
 class PPOConfig(AlgorithmConfig):
@@ -58,6 +60,8 @@ class PPOConfig(AlgorithmConfig):
     """Gradients longer than this are shortened to it."""
     normalize_advantage: bool = True
     """Scale advantages to mean 0 and deviation 1 within each minibatch."""
+    window: int = Field(default=32, gt=0, le=100_000)
+    """Steps that a network which remembers learns through at a time."""
     initial_log_std: float = 0.0
     """Continuous actions: logarithm of the first standard deviation."""
 
@@ -89,12 +93,12 @@ class PPO:
     Config = PPOConfig
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
-    blueprints = staticmethod(blueprints)
+    blueprints = staticmethod(partial(blueprints, may_remember=True))
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
-        self._networks = ActorCritic(recipe, self._options.initial_log_std)
+        self._networks = ActorCritic(recipe, self._options.initial_log_std, may_remember=True)
         self._optimizer = self._make_optimizer()
         self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
 
@@ -109,8 +113,8 @@ class PPO:
         set_lr(self._optimizer, [lr.at(steps, self._recipe.total_timesteps) for lr in self._rates()])
         clip = self._options.clip_ratio.at(steps, self._recipe.total_timesteps)
         measured: list[dict[str, float]] = []
-        for rows in self._minibatches(len(batch["reward"])):
-            measured.append(self._descend({name: column[rows] for name, column in rollout.items()}, clip, steps))
+        for rows in self._minibatches(rollout, batch["last"]):
+            measured.append(self._descend(rows, clip, steps))
             if self._options.target_kl and measured[-1]["policy/kl"] > 1.5 * self._options.target_kl:
                 break
         lr = {"policy/lr": self._optimizer.param_groups[0]["lr"]}
@@ -138,12 +142,21 @@ class PPO:
         """One for each group of parameters that the optimiser has."""
         return [rate for rate in (self._options.lr, self._options.critic_lr) if rate is not None]
 
-    def _minibatches(self, rows: int) -> Iterator[Tensor]:
+    def _minibatches(self, rollout: dict[str, Tensor], last: Array) -> Iterator[dict[str, Tensor]]:
         """The rollout in a new order for each pass: as many as ``epochs``, or as ``gradient_steps`` take."""
+        if not self._networks.remembers:
+            orders = self._orders(len(last), self._options.minibatch_size)
+            return ({name: column[order] for name, column in rollout.items()} for order in orders)
+        windows = cut(last, self._options.window)
+        orders = self._orders(len(windows), max(1, self._options.minibatch_size // self._options.window))
+        return (gather(rollout, windows[order.numpy()]) for order in orders)
+
+    def _orders(self, things: int, at_once: int) -> Iterator[Tensor]:
         passes: Iterable[int] = count() if self._options.gradient_steps else range(self._options.epochs)
-        orders = (torch.from_numpy(self._rng.permutation(rows)).to(self._networks.device) for _ in passes)
-        minibatches = chain.from_iterable(torch.split(order, self._options.minibatch_size) for order in orders)
-        return islice(minibatches, self._options.gradient_steps)
+        orders = (torch.from_numpy(self._rng.permutation(things)) for _ in passes)
+        return islice(
+            chain.from_iterable(torch.split(order, at_once) for order in orders), self._options.gradient_steps
+        )
 
     def _descend(self, rows: dict[str, Tensor], clip: float, steps: int) -> dict[str, float]:
         options = self._options

@@ -14,7 +14,7 @@ from rl4sys.algorithms.actor_critic import gaussian_terms
 from rl4sys.algorithms.base import Recipe
 from rl4sys.algorithms.ppo import PPO, PPOConfig
 from rl4sys.errors import ConfigError
-from rl4sys.networks.base import Tensors, observation_of
+from rl4sys.networks.base import Tensors
 from rl4sys.spec import Discrete
 
 
@@ -35,7 +35,7 @@ class RPO(PPO):
         self._perturbation = recipe.options.perturbation
 
     def _action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        mean = self._networks.actor(observation_of(rows, "obs."))
+        mean = self._networks.outputs(rows)
         moved = self._rng.uniform(-self._perturbation, self._perturbation, mean.shape).astype(np.float32)
         mean = mean + torch.from_numpy(moved).to(mean.device)
         return gaussian_terms(mean, self._networks.log_std, rows["action"].reshape(len(mean), -1))

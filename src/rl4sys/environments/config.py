@@ -37,6 +37,8 @@ class EnvironmentConfig(Config):
     """Clip each reward to -x..x, for learning only: returns are reported as they were; null for never (atari: 1)."""
     frame_stack: int = Field(default=1, gt=0, le=64)
     """Show the last so many observations together: on a new first axis, or as channels of colour images (atari: 4)."""
+    observed: list[int] | None = Field(default=None, min_length=1)
+    """Show only these elements of a flat observation, by number, such as [0, 2] for positions; null for all."""
     action_repeat: int = Field(default=1, gt=0, le=1000)
     """Give each action so many times and add up the rewards; all of it counts as one step."""
     rescale_actions: bool = False

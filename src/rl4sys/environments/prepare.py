@@ -23,6 +23,8 @@ def prepare(environment: Environment, config: EnvironmentConfig) -> Environment:
         environment = TimeLimit(environment, config.max_episode_steps)
     if config.rescale_actions:
         environment = _rescaled(environment)
+    if config.observed is not None:
+        environment = _partly_observed(environment, config.observed)
     return stack_frames(environment, config.frame_stack)
 
 
@@ -41,6 +43,17 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
+
+
+def _partly_observed(environment: Environment, elements: list[int]) -> Environment:
+    space = environment.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or not set(elements) <= set(range(space.shape[0])):
+        raise ConfigError(
+            f"environment.observed is {elements}, but the observations are {space}; it should hold numbers of elements "
+            "of a flat one, counted from 0"
+        )
+    shown = spaces.Box(space.low[elements], space.high[elements], dtype=space.dtype.type)
+    return TransformObservation(environment, lambda observation: observation[elements], shown)
 
 
 def _rescaled(environment: Environment) -> Environment:

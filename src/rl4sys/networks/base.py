@@ -36,6 +36,7 @@ __all__ = [
     "export",
     "flatten",
     "memory_size",
+    "memory_size_of",
     "observation_of",
     "seen_names",
     "side_by_side",
@@ -105,6 +106,12 @@ def build_network(config: NetworkConfig, blueprint: Blueprint, seed: int) -> nn.
             "use a network without memory for it, such as mlp or, over the last few observations, transformer"
         )
     return Translated(network, blueprint.spec) if is_plain(network) else network
+
+
+def memory_size_of(config: NetworkConfig, blueprint: Blueprint) -> int:
+    """Numbers that a network of these settings would remember, told without making its weights."""
+    with torch.device("meta"), _NoInitialization():
+        return memory_size(build_network(config, blueprint, seed=0))
 
 
 def count_parameters(config: NetworkConfig, blueprint: Blueprint) -> int:

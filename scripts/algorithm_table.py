@@ -1,0 +1,95 @@
+"""Writes the tables of docs/algorithms.md by trying every combination: python scripts/algorithm_table.py [--check]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rl4sys.errors import ConfigError, ExportError
+from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.registry import ALGORITHMS
+from rl4sys.spec import Box, Discrete, Space, Spec
+
+PAGE = Path(__file__).parent.parent / "docs" / "algorithms.md"
+BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
+
+BOUNDED, UNBOUNDED = Box((2,), low=(-1.0,), high=(1.0,)), Box((2,))
+STATE, ITEMS = {"state": Box((3,))}, {"items": Box((4, 3))}
+MASK = {"mask": Box((4,), "bool", (0.0,), (1.0,))}
+SPACES: dict[str, Spec] = {
+    "choices": Spec(STATE, Discrete(4)),
+    "choices, masked": Spec(STATE | MASK, Discrete(4)),
+    "numbers": Spec(STATE, BOUNDED),
+    "numbers without bounds": Spec(STATE, UNBOUNDED),
+}
+SEEN: dict[str, dict[str, Box]] = {
+    "mlp": STATE,
+    "cnn": {"image": Box((36, 36, 3), "uint8")},
+    "transformer": ITEMS,
+    "items": ITEMS,
+    "dict": STATE | ITEMS,
+    "gru": STATE,
+    "lstm": STATE,
+}
+REMEMBERING = ("gru", "lstm")
+
+
+def main() -> int:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    made = before + BEGIN + "\n" + tables() + "\n" + END + after
+    if "--check" not in sys.argv:
+        PAGE.write_text(made, encoding="utf-8")
+        return 0
+    if made != text:
+        print(f"{PAGE.name} is out of date: run scripts/algorithm_table.py")
+    return int(made != text)
+
+
+def tables() -> str:
+    names = ALGORITHMS.names()
+    spaces = [[name, *(mark(works(name, spec, "mlp")) for spec in SPACES.values())] for name in names]
+    networks = [[name, *(mark(works(name, *seen_by(name, network))) for network in SEEN)] for name in names]
+    return "\n\n".join(
+        [table(["algorithm, actions", *SPACES], spaces), table(["algorithm, network", *SEEN], networks)]
+    )
+
+
+def works(algorithm: str, spec: Spec, network: str) -> bool:
+    """Whether a learner can be built of it, whose policy clients can run."""
+    try:
+        build(algorithm, spec, network).snapshot()
+    except (ConfigError, ExportError):
+        return False
+    return True
+
+
+def build(algorithm: str, spec: Spec, network: str) -> Learner:
+    """With that network for every role, or for the actor alone if it remembers."""
+    roles = ("actor",) if network in REMEMBERING else ALGORITHMS.get(algorithm).roles
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": algorithm}),
+        networks=parse_networks({role: {"type": network} for role in roles}, algorithm),
+        buffer=parse_buffer({"size": 64}, algorithm),
+        total_timesteps=1000,
+    )
+    return build_learner(spec, config, seed=0)
+
+
+def seen_by(algorithm: str, network: str) -> tuple[Spec, str]:
+    action: Space = Discrete(4) if works(algorithm, SPACES["choices"], "mlp") else BOUNDED
+    return Spec(SEEN[network], action), network
+
+
+def mark(works: bool) -> str:
+    return "yes" if works else "–"
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *([f"`{line[0]}`", *line[1:]] for line in lines)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
