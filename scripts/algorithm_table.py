@@ -51,9 +51,7 @@ def tables() -> str:
     names = ALGORITHMS.names()
     spaces = [[name, *(mark(works(name, spec, "mlp")) for spec in SPACES.values())] for name in names]
     networks = [[name, *(mark(works(name, *seen_by(name, network))) for network in SEEN)] for name in names]
-    return "\n\n".join(
-        [table(["algorithm, actions", *SPACES], spaces), table(["algorithm, network", *SEEN], networks)]
-    )
+    return "\n\n".join([table(["algorithm, actions", *SPACES], spaces), table(["algorithm, network", *SEEN], networks)])
 
 
 def works(algorithm: str, spec: Spec, network: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rl4sys.buffers.base import BufferConfig, Demand, transitions
+from rl4sys.buffers.base import Demand, transitions
 from rl4sys.buffers.replay import Replay
 from rl4sys.buffers.rollout import Rollout, RolloutConfig
 from rl4sys.client.fragments import Fragment, Layout
@@ -174,7 +174,7 @@ def test_a_rollout_has_a_memory_for_each_trajectory_in_their_order() -> None:
 
 def test_transitions_and_replay_leave_memory_out() -> None:
     assert MEMORY not in transitions(trajectory(3, 1))
-    buffer = Replay(BufferConfig(type="uniform", size=9), Demand(batch_size=2))
+    buffer = Replay(Replay.Config(type="uniform", size=9), Demand(batch_size=2))
     buffer.add(trajectory(3, 1), version=0)
     assert all(MEMORY not in batch for batch in buffer.batches(np.random.default_rng(0)))
 

@@ -52,6 +52,10 @@ def test_the_base_install_is_light(tmp_path: Path) -> None:
     assert base == {"numpy", "grpcio", "protobuf", "pydantic", "pyyaml"}
 
 
+def test_the_table_of_algorithms_is_what_trying_them_gives() -> None:
+    subprocess.run([sys.executable, ROOT / "scripts/algorithm_table.py", "--check"], check=True)
+
+
 def test_the_config_reference_is_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "scripts/config_reference.py", "--check"], check=True)
 
