@@ -46,6 +46,7 @@ BANDIT_GRADIENTS = {
     "lr": 2e-3,
     "exploration_noise": 0.5,
 }
+BANDIT_SAMPLES = {**BANDIT_REPLAY, "learning_starts": 256, "gradient_steps": 8, "lr": 2e-3}
 CASES = {
     "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
     "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
@@ -65,7 +66,7 @@ CASES = {
     "trpo, numbers": ("trpo", NUMBERS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
     "sac, numbers": ("sac", NUMBERS, BANDIT_REPLAY, {"size": 2000}),
     "sac, choices": ("sac", CHOICES, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
-    "sql": ("sql", NUMBERS, {**BANDIT_REPLAY, "reward_scale": 30, "particles": 16}, {"size": 2000}),
+    "sql": ("sql", NUMBERS, {**BANDIT_SAMPLES, "reward_scale": 20, "particles": 16}, {"size": 2000}),
     "iql, numbers": ("iql", NUMBERS, {**BANDIT_REPLAY, "expectile": 0.9, "initial_log_std": 0.0}, {"size": 2000}),
     "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
@@ -89,7 +90,10 @@ CASES = {
 }
 
 
-NETWORKS = {"ppo, remembers": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}}}
+NETWORKS = {
+    "ppo, remembers": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}},
+    "sql": {"critic": {"hidden_dims": [64, 64]}},
+}
 
 
 def make_learner(case: str, seed: int = 1, **changes: bool) -> Learner:
