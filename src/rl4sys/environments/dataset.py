@@ -22,9 +22,9 @@ class DatasetConfig(Config):
     """The ``dataset`` block: experience to learn from instead of acting."""
 
     type: str
-    """What it is: journal (of a policy that a server trains), minari, or the name a plugin registered."""
+    """What it is: journal (of a policy that a server trains), or the name a plugin registered."""
     path: str
-    """Where it is: the policy's run directory, or the name or folder of a Minari data set."""
+    """Where it is: the policy's run directory."""
 
 
 @dataclass(frozen=True)
