@@ -56,6 +56,26 @@ SMALL: dict[str, Settings] = {
         },
         "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
     },
+    "sac": {
+        "experiment": {"name": "small_sac", "seed": 3, "device": "cpu"},
+        "algorithm": {
+            "name": "sac",
+            "batch_size": 16,
+            "learning_starts": 64,
+            "train_frequency": 16,
+            "gradient_steps": 4,
+        },
+        "environment": {"name": "CartPole-v1", "num_envs": 2, "normalize_obs": True, "normalize_reward": True},
+        "network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8], "activation": "relu"}},
+        "buffer": {"size": 300},
+        "training": {
+            "total_timesteps": 800,
+            "eval_frequency": 300,
+            "num_eval_episodes": 2,
+            "checkpoint_frequency": 200,
+        },
+        "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
+    },
 }
 
 
@@ -87,6 +107,6 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
     return make
 
 
-@pytest.fixture(params=list(SMALL))
+@pytest.fixture(params=["ppo", "dqn"])
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)

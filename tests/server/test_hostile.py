@@ -558,7 +558,7 @@ def test_the_intake_forgets_who_left(tmp_path: Path) -> None:
     async def come_and_go() -> tuple[int, list[int]]:
         written: list[dict[Sender, int]] = []
         with ThreadPoolExecutor(1) as executor:
-            intake = Intake(SPEC, Limits(), executor)
+            intake = Intake(SPEC, 0, Limits(), executor)
             await intake.open(tmp_path / "journal.db", written.append, pytest.fail)
             for life in range(100):
                 await intake.admit(Sender("c", life))

@@ -59,13 +59,25 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        ("ppo", ()),
+        ("ppo", ("network.actor.type=gru", "network.actor.hidden_dims=[8]")),
+        ("dqn", ()),
+        ("sac", ()),
+    ],
+)
 def test_the_live_path_and_the_local_trainer_make_the_same_learner(
-    algorithm: str, own_server: LiveServer, make_trainer: Callable[..., Trainer], tmp_path: Any
+    algorithm: str,
+    changes: tuple[str, ...],
+    own_server: LiveServer,
+    make_trainer: Callable[..., Trainer],
+    tmp_path: Any,
 ) -> None:
-    trainer = make_trainer(algorithm, *CHANGES)
+    trainer = make_trainer(algorithm, *CHANGES, *changes)
     progress = trainer.train()
-    config, policy_id = small_config(algorithm, *CHANGES), f"same-{algorithm}"
+    config, policy_id = small_config(algorithm, *CHANGES, *changes), f"same-{algorithm}"
     space = gymnasium.make("CartPole-v1")
     with RL4SysAgent(
         client_settings(config, own_server.address, policy_id),

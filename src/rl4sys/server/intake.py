@@ -43,8 +43,8 @@ class Intake:
     takes nothing; then everything waits, and is tried again until it does.
     """
 
-    def __init__(self, spec: Spec, limits: Limits, executor: Executor) -> None:
-        self._spec, self._limits, self._executor = spec, limits, executor
+    def __init__(self, spec: Spec, memory_size: int, limits: Limits, executor: Executor) -> None:
+        self._spec, self._memory_size, self._limits, self._executor = spec, memory_size, limits, executor
         self.steps_received = self.last_row = 0
         self._newest: dict[Sender, int] = {}
         self._arrivals: list[_Arrival] = []
@@ -121,7 +121,7 @@ class Intake:
             trajectory, sequence = decode_trajectory(content)
             if sequence <= self._newest[sender]:
                 return None
-            check_trajectory(trajectory, self._spec, self.max_trajectory_steps)
+            check_trajectory(trajectory, self._spec, self.max_trajectory_steps, self._memory_size)
             entry = Entry(sender, sequence, len(trajectory), content)
             connection.steps_received += len(trajectory)
         except (SpecError, NumericalError) as problem:

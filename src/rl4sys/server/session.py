@@ -174,7 +174,7 @@ async def open_session(task: Task, executor: Executor, workers_executor: Executo
     supervisor = Supervisor(task, workers_executor)
     try:
         live = await supervisor.start()
-        intake = Intake(Spec.from_json(live["spec"]), task.server.limits, executor)
+        intake = Intake(Spec.from_json(live["spec"]), int(live["memory_size"]), task.server.limits, executor)
         session = Session(task, live, intake, supervisor)
         await intake.open(task.path / FILE, session.written, session.trouble)
     except BaseException:

@@ -112,8 +112,10 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_cost(spec, learner, task.server.limits)
     check_memory(learner_cost(spec, learner), available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
-    check_size(build_learner(spec, learner, config.experiment.seed).snapshot())
+    first = build_learner(spec, learner, config.experiment.seed).snapshot()
+    check_size(first)
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
+    live["memory_size"] = first.memory_size
     return _create(task.path, config, live), live
 
 
