@@ -58,7 +58,6 @@ ROWS = (
     Row("trpo_cartpole", "TRPO, CartPole-v1", "500", 475),
     Row("reinforce_cartpole", "REINFORCE, CartPole-v1", "—", 300),
     Row("dqn_cartpole", "DQN, CartPole-v1", "500", 475),
-    Row("sac_cartpole", "SAC (discrete), CartPole-v1", "—", 400),
     Row("sac_pendulum", "SAC, Pendulum-v1", "−157", -200),
     Row("td3_pendulum", "TD3, Pendulum-v1", "−152", -200),
     Row("ddpg_pendulum", "DDPG, Pendulum-v1", "−152", -200),

@@ -55,13 +55,14 @@ class OffPolicyConfig(ReplayConfig):
 
 
 def make_replay(recipe: Recipe[Options], options: ReplayConfig) -> Buffer:
+    n_step, gamma = (options.n_step, options.gamma) if isinstance(options, OffPolicyConfig) else (1, 1.0)
     demand = Demand(
         batch_size=options.batch_size,
         learning_starts=options.learning_starts,
         train_frequency=options.train_frequency,
         gradient_steps=options.gradient_steps,
-        n_step=getattr(options, "n_step", 1),
-        gamma=getattr(options, "gamma", 1.0),
+        n_step=n_step,
+        gamma=gamma,
     )
     return recipe.make_buffer(demand, fitting=REPLAYS)
 
