@@ -149,7 +149,13 @@ def _make_pool(config: EnvironmentConfig, seed: int) -> Any:
 def _envpool_settings(config: EnvironmentConfig) -> tuple[str, dict[str, Any]]:
     """The name and the settings that mean there what ours mean."""
     usual = EnvironmentConfig(name=config.name, wrapper=config.wrapper)
-    fixed = ["action_repeat", "rescale_actions", "remake", *(["frame_stack"] if config.wrapper != "atari" else [])]
+    fixed = [
+        "action_repeat",
+        "rescale_actions",
+        "remake",
+        "observed",
+        *(["frame_stack"] if config.wrapper != "atari" else []),
+    ]
     changed = [key for key in fixed if getattr(config, key) != getattr(usual, key)]
     if changed or config.wrapper not in ("gym", "atari"):
         what = f"environment.{changed[0]}" if changed else f"the family {config.wrapper}"
