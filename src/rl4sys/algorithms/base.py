@@ -24,7 +24,7 @@ class AlgorithmConfig(Config):
     """What every algorithm can be told."""
 
     name: str
-    """Which algorithm: ppo, dqn, or the name a plugin registered."""
+    """Which algorithm: one of those in docs/algorithms.md, or the name a plugin registered."""
 
 
 Options = TypeVar("Options", bound=AlgorithmConfig, covariant=True)  # noqa: PLC0105 - as read in every signature
