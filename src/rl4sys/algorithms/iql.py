@@ -20,19 +20,18 @@ from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     Critics,
+    LearntCritics,
     OffPolicyConfig,
     critic_blueprint,
     make_replay,
-    move_towards,
-    td_target,
     weighted_mean,
 )
 from rl4sys.algorithms.schedule import check_schedules
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
-from rl4sys.spec import Discrete, State
+from rl4sys.spec import Array, Discrete, State
 
 _MOST_WEIGHT = 100.0
 
@@ -72,8 +71,8 @@ class IQL:
         needed, (_, value_seed, *critic_seeds) = self.blueprints(recipe), recipe.seed.generate_state(4).tolist()
         self._actor = Actor(recipe, self._options.initial_log_std)
         self._value = build_network(recipe.network("value"), needed["value"], value_seed).to(self._actor.device)
-        self._critics, self._targets = (Critics(recipe, needed["critic"], critic_seeds) for _ in range(2))
-        learnt = (self._actor, self._value, self._critics)
+        self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
+        learnt = (self._actor, self._value)
         self._optimizers = [make_adam(part, self._options.lr.start, eps=1e-8) for part in learnt]
 
     @staticmethod
@@ -94,27 +93,25 @@ class IQL:
         for optimizer in self._optimizers:
             set_lr(optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
         with torch.no_grad():
-            judged = self._of_taken(self._targets, rows).amin(0)
+            judged = self._of_taken(self._critics.target, rows).amin(0)
         advantage, measured = self._update_value(rows, judged, steps)
         measured |= self._update_actor(rows, advantage, steps)
-        error, of_critics = self._update_critics(rows, steps)
-        move_towards(self._targets, self._critics, self._options.tau)
-        return Update(measured | of_critics, {"priority": to_array(error)})
+        of_critics, error = self._update_critics(rows, steps)
+        self._critics.move_target()
+        return Update(of_critics | measured, {"priority": error})
 
     def state(self) -> State:
         return {
             "actor": module_state(self._actor),
             "value": module_state(self._value),
-            "critics": module_state(self._critics),
-            "targets": module_state(self._targets),
+            "critics": self._critics.state(),
             "optimizers": [optimizer_state(optimizer) for optimizer in self._optimizers],
         }
 
     def restore(self, state: State) -> None:
         restore_module(self._actor, state["actor"])
         restore_module(self._value, state["value"])
-        restore_module(self._critics, state["critics"])
-        restore_module(self._targets, state["targets"])
+        self._critics.restore(state["critics"])
         for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             restore_optimizer(optimizer, saved)
 
@@ -137,14 +134,11 @@ class IQL:
         descend(self._optimizers[0], self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
         return {"loss/policy": loss.item(), "policy/entropy": entropy.mean().item()}
 
-    def _update_critics(self, rows: Tensors, steps: int) -> tuple[Tensor, dict[str, float]]:
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
         with torch.no_grad():
-            following = self._value(observation_of(rows, "next_obs.")).squeeze(-1)
-        reward = self._options.reward_scale * rows["reward"]
-        error = self._of_taken(self._critics, rows) - td_target(reward, rows["discount"], rows["terminated"], following)
-        loss = weighted_mean((error**2).sum(0), rows)
-        norm = descend(self._optimizers[2], self._critics, {"td": loss}, self._options.max_grad_norm, steps)
-        return error.detach().abs().mean(0), {"loss/td": loss.item(), "loss/gradient_norm": norm}
+            next_value = self._value(observation_of(rows, "next_obs.")).squeeze(-1)
+        rate = self._options.lr.at(steps, self._recipe.total_timesteps)
+        return self._critics.learn(rows, self._of_taken(self._critics.online, rows), next_value, rate, steps)
 
 
 def _box_actions(recipe: Recipe[IQLConfig]) -> BoxActions | None:

@@ -11,11 +11,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import AlgorithmConfig, Options, Recipe
+from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, constant
 from rl4sys.buffers.base import Buffer, Demand
 from rl4sys.errors import ConfigError
-from rl4sys.networks.base import Blueprint, Tensors, build_network
-from rl4sys.spec import Box, Columns, Spec
+from rl4sys.networks.base import Blueprint, Tensors, build_network, to_array
+from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
+from rl4sys.spec import Array, Box, Columns, Spec, State
 
 REPLAYS = ("uniform", "prioritized")
 """The buffers that they learn from."""
@@ -126,6 +128,47 @@ class Critics(nn.Module):
         """Values of continuous actions, given within -1..1; a row for each critic."""
         values: Tensor = self({**observation, TAKEN: action}).squeeze(-1)
         return values
+
+    def judge_by_first(self, observation: Tensors, action: Tensor) -> Tensor:
+        """As the first critic alone judges."""
+        value: Tensor = self.members[0]({**observation, TAKEN: action}).squeeze(-1)
+        return value
+
+
+class LearntCritics:
+    """Critics that learn, and the copies of them, which follow slowly, that they learn towards."""
+
+    def __init__(self, recipe: Recipe[OffPolicyConfig], blueprint: Blueprint, seeds: Sequence[int]) -> None:
+        self._options = recipe.options
+        self.online, self.target = (Critics(recipe, blueprint, seeds) for _ in range(2))
+        self._optimizer = make_adam(self.online, self._options.lr.start, eps=1e-8)
+
+    def learn(
+        self, rows: Tensors, values: Tensor, next_value: Tensor, lr: float, steps: int
+    ) -> tuple[dict[str, float], Array]:
+        """One step of the values of what was done towards what came of it; gives how far off each row was."""
+        reward = self._options.reward_scale * rows["reward"]
+        error = values - td_target(reward, rows["discount"], rows["terminated"], next_value)
+        loss = 0.5 * weighted_mean((error**2).sum(0), rows)
+        set_lr(self._optimizer, lr)
+        norm = descend(self._optimizer, self.online, {"td": loss}, self._options.max_grad_norm, steps)
+        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
+        return measured, to_array(error.detach().abs().mean(0))
+
+    def move_target(self) -> None:
+        move_towards(self.target, self.online, self._options.tau)
+
+    def state(self) -> State:
+        return {
+            "online": module_state(self.online),
+            "target": module_state(self.target),
+            "optimizer": optimizer_state(self._optimizer),
+        }
+
+    def restore(self, state: State) -> None:
+        restore_module(self.online, state["online"])
+        restore_module(self.target, state["target"])
+        restore_optimizer(self._optimizer, state["optimizer"])
 
 
 @contextmanager

@@ -20,22 +20,20 @@ from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     Critics,
+    LearntCritics,
     Noise,
     OffPolicyConfig,
     critic_blueprint,
     fixed,
     make_replay,
-    move_towards,
-    td_target,
-    weighted_mean,
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Columns, Discrete, Spec, State
+from rl4sys.spec import MASK, Array, Columns, Discrete, Spec, State
 
 _LOG_STD_MIN, _LOG_STD_MAX = -20.0, 2.0
 
@@ -155,11 +153,12 @@ class SAC:
         actor_seed, *critic_seeds = recipe.seed.generate_state(3).tolist()
         needed = self._actions.blueprints(recipe.spec)
         self._actor = build_network(recipe.network("actor"), needed["actor"], actor_seed).to(self._device)
-        self._critics, self._targets = (Critics(recipe, needed["critic"], critic_seeds) for _ in range(2))
+        self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
         start = self._options.temperature or self._options.initial_temperature
         self._temperature = _Temperature(math.log(start)).to(self._device)
-        learnt = (self._actor, self._critics, self._temperature)
-        self._optimizers = [make_adam(part, self._options.lr.start, eps=1e-8) for part in learnt]
+        self._actor_optimizer, self._temperature_optimizer = (
+            make_adam(part, self._options.lr.start, eps=1e-8) for part in (self._actor, self._temperature)
+        )
         self._noise = Noise(recipe.seed.spawn(1)[0])
         self._updates = 0
 
@@ -177,62 +176,50 @@ class SAC:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
-        for optimizer, rate in zip(self._optimizers, self._rates(), strict=True):
-            set_lr(optimizer, rate.at(steps, self._recipe.total_timesteps))
         measured, error = self._update_critics(rows, steps)
         measured |= self._update_actor(observation_of(rows, "obs."), steps)
         self._updates += 1
         if self._updates % self._options.target_update_interval == 0:
-            move_towards(self._targets, self._critics, self._options.tau)
-        return Update(measured, {"priority": to_array(error)})
+            self._critics.move_target()
+        return Update(measured, {"priority": error})
 
     def state(self) -> State:
         return {
             "actor": module_state(self._actor),
-            "critics": module_state(self._critics),
-            "targets": module_state(self._targets),
+            "critics": self._critics.state(),
             "temperature": module_state(self._temperature),
-            "optimizers": [optimizer_state(optimizer) for optimizer in self._optimizers],
+            "actor_optimizer": optimizer_state(self._actor_optimizer),
+            "temperature_optimizer": optimizer_state(self._temperature_optimizer),
             "rng": self._noise.rng.bit_generator.state,
             "updates": self._updates,
         }
 
     def restore(self, state: State) -> None:
         restore_module(self._actor, state["actor"])
-        restore_module(self._critics, state["critics"])
-        restore_module(self._targets, state["targets"])
+        self._critics.restore(state["critics"])
         restore_module(self._temperature, state["temperature"])
-        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
-            restore_optimizer(optimizer, saved)
+        restore_optimizer(self._actor_optimizer, state["actor_optimizer"])
+        restore_optimizer(self._temperature_optimizer, state["temperature_optimizer"])
         self._noise.rng.bit_generator.state = state["rng"]
         self._updates = int(state["updates"])
 
-    def _rates(self) -> list[Schedule]:
-        """Those of the actor, the critics and the temperature."""
-        options = self._options
-        return [options.actor_lr or options.lr, options.lr, options.temperature_lr or options.lr]
+    def _rate(self, own: Schedule | None, steps: int) -> float:
+        return (own or self._options.lr).at(steps, self._recipe.total_timesteps)
 
-    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Tensor]:
-        target = self._target(rows)
-        values = self._actions.chosen(self._critics, rows)
-        error = values - target
-        loss = 0.5 * weighted_mean((error**2).sum(0), rows)
-        norm = descend(self._optimizers[1], self._critics, {"td": loss}, self._options.max_grad_norm, steps)
-        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
-        return measured, error.detach().abs().mean(0)
-
-    @torch.no_grad()
-    def _target(self, rows: Tensors) -> Tensor:
-        observation = observation_of(rows, "next_obs.")
-        value, entropy = self._actions.expected(self._actor, self._targets, observation, self._noise)
-        soft_value = value + self._temperature() * entropy
-        return td_target(self._options.reward_scale * rows["reward"], rows["discount"], rows["terminated"], soft_value)
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        with torch.no_grad():
+            observation = observation_of(rows, "next_obs.")
+            value, entropy = self._actions.expected(self._actor, self._critics.target, observation, self._noise)
+            soft_value = value + self._temperature() * entropy
+        values = self._actions.chosen(self._critics.online, rows)
+        return self._critics.learn(rows, values, soft_value, self._rate(None, steps), steps)
 
     def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
-        with fixed(self._critics):
-            value, entropy = self._actions.expected(self._actor, self._critics, observation, self._noise)
+        set_lr(self._actor_optimizer, self._rate(self._options.actor_lr, steps))
+        with fixed(self._critics.online):
+            value, entropy = self._actions.expected(self._actor, self._critics.online, observation, self._noise)
             loss = -(value + self._temperature().detach() * entropy).mean()
-            descend(self._optimizers[0], self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
+            descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
         measured = {
             "loss/policy": loss.item(),
             "policy/entropy": entropy.mean().item(),
@@ -246,7 +233,10 @@ class SAC:
         wanted = self._options.target_entropy
         target = self._actions.usual_entropy if wanted is None else wanted
         loss = temperature_loss(self._temperature.logarithm, entropy, target)
-        descend(self._optimizers[2], self._temperature, {"temperature": loss}, self._options.max_grad_norm, steps)
+        set_lr(self._temperature_optimizer, self._rate(self._options.temperature_lr, steps))
+        descend(
+            self._temperature_optimizer, self._temperature, {"temperature": loss}, self._options.max_grad_norm, steps
+        )
 
 
 class _Temperature(nn.Module):

@@ -19,23 +19,20 @@ from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
-    Critics,
+    LearntCritics,
     Noise,
     OffPolicyConfig,
     critic_blueprint,
     make_replay,
-    move_towards,
-    td_target,
-    weighted_mean,
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
 from rl4sys.networks.sampler import NOISE, Sampler, SamplingPolicy
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import Box, Spec, State
+from rl4sys.spec import Array, Box, Spec, State
 
 
 class SoftQConfig(OffPolicyConfig):
@@ -87,8 +84,8 @@ class SoftQ:
         needed = self.blueprints(recipe)
         network = build_network(recipe.network("actor"), needed["actor"], actor_seed)
         self._actor = Sampler(network, self._actions.size).to(self._device)
-        self._critics, self._targets = (Critics(recipe, needed["critic"], critic_seeds) for _ in range(2))
-        self._optimizers = [make_adam(part, self._options.lr.start, eps=1e-8) for part in (self._actor, self._critics)]
+        self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
+        self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
         self._noise = Noise(recipe.seed.spawn(1)[0])
         self._updates = 0
 
@@ -110,53 +107,41 @@ class SoftQ:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
-        for optimizer, rate in zip(
-            self._optimizers, (self._options.actor_lr or self._options.lr, self._options.lr), strict=True
-        ):
-            set_lr(optimizer, rate.at(steps, self._recipe.total_timesteps))
         measured, error = self._update_critics(rows, steps)
         measured |= self._update_actor(observation_of(rows, "obs."), steps)
         self._updates += 1
         if self._updates % self._options.target_update_interval == 0:
-            move_towards(self._targets, self._critics, self._options.tau)
-        return Update(measured, {"priority": to_array(error)})
+            self._critics.move_target()
+        return Update(measured, {"priority": error})
 
     def state(self) -> State:
         return {
             "actor": module_state(self._actor),
-            "critics": module_state(self._critics),
-            "targets": module_state(self._targets),
-            "optimizers": [optimizer_state(optimizer) for optimizer in self._optimizers],
+            "critics": self._critics.state(),
+            "actor_optimizer": optimizer_state(self._actor_optimizer),
             "rng": self._noise.rng.bit_generator.state,
             "updates": self._updates,
         }
 
     def restore(self, state: State) -> None:
         restore_module(self._actor, state["actor"])
-        restore_module(self._critics, state["critics"])
-        restore_module(self._targets, state["targets"])
-        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
-            restore_optimizer(optimizer, saved)
+        self._critics.restore(state["critics"])
+        restore_optimizer(self._actor_optimizer, state["actor_optimizer"])
         self._noise.rng.bit_generator.state = state["rng"]
         self._updates = int(state["updates"])
 
-    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Tensor]:
-        target = self._target(rows)
-        values = self._critics.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
-        error = values - target
-        loss = 0.5 * weighted_mean((error**2).sum(0), rows)
-        norm = descend(self._optimizers[1], self._critics, {"td": loss}, self._options.max_grad_norm, steps)
-        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
-        return measured, error.detach().abs().mean(0)
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        values = self._critics.online.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
+        next_value = self._next_value(observation_of(rows, "next_obs."), len(rows["reward"]))
+        rate = self._options.lr.at(steps, self._recipe.total_timesteps)
+        return self._critics.learn(rows, values, next_value, rate, steps)
 
     @torch.no_grad()
-    def _target(self, rows: Tensors) -> Tensor:
-        observation, samples = observation_of(rows, "next_obs."), self._options.value_samples
-        shape = (len(rows["reward"]), samples, self._actions.size)
+    def _next_value(self, observation: Tensors, rows: int) -> Tensor:
+        shape = (rows, self._options.value_samples, self._actions.size)
         anywhere = 2 * torch.from_numpy(self._noise.rng.random(shape, "float32")).to(self._device) - 1
-        values = self._targets.judge(_repeated(observation, samples), anywhere.flatten(0, 1)).amin(0)
-        following = soft_value(values.reshape(shape[:2]), self._actions.size)
-        return td_target(self._options.reward_scale * rows["reward"], rows["discount"], rows["terminated"], following)
+        values = self._critics.target.judge(_repeated(observation, shape[1]), anywhere.flatten(0, 1)).amin(0)
+        return soft_value(values.reshape(shape[:2]), self._actions.size)
 
     def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
         particles, rows = self._options.particles, len(next(iter(observation.values())))
@@ -167,13 +152,15 @@ class SoftQ:
         gradient = self._gradient(_repeated(observation, pushing.shape[1]), pushing.flatten(0, 1))
         direction = stein_direction(pushing, pushed, gradient.reshape(pushing.shape))
         loss = -(drawn[:, pushing.shape[1] :] * direction).sum(-1).mean()
-        norm = descend(self._optimizers[0], self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
+        rate = self._options.actor_lr or self._options.lr
+        set_lr(self._actor_optimizer, rate.at(steps, self._recipe.total_timesteps))
+        norm = descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
         return {"policy/direction": direction.norm(dim=-1).mean().item(), "policy/gradient_norm": norm}
 
     def _gradient(self, observation: Tensors, action: Tensor) -> Tensor:
         """That of the log-probability which the critics give an action, seen through tanh."""
         action = action.clone().requires_grad_()
-        value = self._critics.judge(observation, action).amin(0)
+        value = self._critics.online.judge(observation, action).amin(0)
         total = (value + (1 - action**2 + 1e-6).log().sum(-1)).sum()
         return torch.autograd.grad(total, action)[0]
 

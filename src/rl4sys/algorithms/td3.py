@@ -13,23 +13,21 @@ from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
-    Critics,
+    LearntCritics,
     Noise,
     OffPolicyConfig,
     critic_blueprint,
     fixed,
     make_replay,
     move_towards,
-    td_target,
-    weighted_mean,
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import State
+from rl4sys.spec import Array, State
 
 
 class TD3Config(OffPolicyConfig):
@@ -65,9 +63,9 @@ class TD3:
         self._actions = BoxActions(recipe.spec, recipe.options.name)
         self._device = torch.device(recipe.device)
         self._actor, self._target_actor = self._build_actor(), self._build_actor()
-        self._critics, self._target_critics = self._build_critics(), self._build_critics()
+        seeds = recipe.seed.generate_state(1 + self.critics).tolist()[1:]
+        self._critics = LearntCritics(recipe, self.blueprints(recipe)["critic"], seeds)
         self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
-        self._critic_optimizer = make_adam(self._critics, self._options.lr.start, eps=1e-8)
         self._noise = Noise(recipe.seed.spawn(1)[0])
         self._updates = 0
 
@@ -92,25 +90,20 @@ class TD3:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
-        rate = self._options.lr.at(steps, self._recipe.total_timesteps)
-        set_lr(self._actor_optimizer, rate)
-        set_lr(self._critic_optimizer, rate)
         measured, error = self._update_critics(rows, steps)
         self._updates += 1
         if self._updates % self._options.policy_delay == 0:
             measured |= self._update_actor(observation_of(rows, "obs."), steps)
             move_towards(self._target_actor, self._actor, self._options.tau)
-            move_towards(self._target_critics, self._critics, self._options.tau)
-        return Update(measured, {"priority": to_array(error)})
+            self._critics.move_target()
+        return Update(measured, {"priority": error})
 
     def state(self) -> State:
         return {
             "actor": module_state(self._actor),
             "target_actor": module_state(self._target_actor),
-            "critics": module_state(self._critics),
-            "target_critics": module_state(self._target_critics),
+            "critics": self._critics.state(),
             "actor_optimizer": optimizer_state(self._actor_optimizer),
-            "critic_optimizer": optimizer_state(self._critic_optimizer),
             "rng": self._noise.rng.bit_generator.state,
             "updates": self._updates,
         }
@@ -118,10 +111,8 @@ class TD3:
     def restore(self, state: State) -> None:
         restore_module(self._actor, state["actor"])
         restore_module(self._target_actor, state["target_actor"])
-        restore_module(self._critics, state["critics"])
-        restore_module(self._target_critics, state["target_critics"])
+        self._critics.restore(state["critics"])
         restore_optimizer(self._actor_optimizer, state["actor_optimizer"])
-        restore_optimizer(self._critic_optimizer, state["critic_optimizer"])
         self._noise.rng.bit_generator.state = state["rng"]
         self._updates = int(state["updates"])
 
@@ -131,31 +122,25 @@ class TD3:
             self._device
         )
 
-    def _build_critics(self) -> Critics:
-        seeds = self._recipe.seed.generate_state(1 + self.critics).tolist()[1:]
-        return Critics(self._recipe, self.blueprints(self._recipe)["critic"], seeds)
+    def _rate(self, steps: int) -> float:
+        return self._options.lr.at(steps, self._recipe.total_timesteps)
 
-    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Tensor]:
-        target = self._target(rows)
-        values = self._critics.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
-        error = values - target
-        loss = weighted_mean((error**2).sum(0), rows)
-        norm = descend(self._critic_optimizer, self._critics, {"td": loss}, self._options.max_grad_norm, steps)
-        measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
-        return measured, error.detach().abs().mean(0)
+    def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        values = self._critics.online.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
+        next_value = self._next_value(observation_of(rows, "next_obs."))
+        return self._critics.learn(rows, values, next_value, self._rate(steps), steps)
 
     @torch.no_grad()
-    def _target(self, rows: Tensors) -> Tensor:
-        observation = observation_of(rows, "next_obs.")
+    def _next_value(self, observation: Tensors) -> Tensor:
         action = self._target_actor(observation).tanh()
         if self._options.target_noise > 0:
             noise = self._options.target_noise * self._noise.like(action)
             action = smoothed(action, noise, self._options.target_noise_clip)
-        value = self._target_critics.judge(observation, action).amin(0)
-        return td_target(self._options.reward_scale * rows["reward"], rows["discount"], rows["terminated"], value)
+        return self._critics.target.judge(observation, action).amin(0)
 
     def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
-        with fixed(self._critics):
-            loss = -self._critics.judge(observation, self._actor(observation).tanh())[0].mean()
+        set_lr(self._actor_optimizer, self._rate(steps))
+        with fixed(self._critics.online):
+            loss = -self._critics.online.judge_by_first(observation, self._actor(observation).tanh()).mean()
             descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
         return {"loss/policy": loss.item()}
