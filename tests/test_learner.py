@@ -46,7 +46,7 @@ def count(module: nn.Module) -> int:
 @pytest.mark.parametrize("networks", [{}, {"critic": {"hidden_dims": [8]}}, {"actor": {"hidden_dims": []}}])
 def test_the_parameters_of_ppo_are_those_of_its_networks(spec: Spec, networks: dict[str, Any]) -> None:
     config = make_config("ppo", networks)
-    built: Any = build_learner(spec, config, seed=1)._algorithm
+    built: Any = build_learner(spec, config, seed=1).algorithm
     assert learner_cost(spec, config).parameters == count(built._networks.actor) + count(built._networks.critic)
 
 
@@ -54,7 +54,7 @@ def test_the_parameters_of_ppo_are_those_of_its_networks(spec: Spec, networks: d
 @pytest.mark.parametrize("networks", [{}, {"critic": {"hidden_dims": [8], "activation": "relu"}}])
 def test_the_parameters_of_dqn_are_those_of_its_critic(dueling: bool, networks: dict[str, Any]) -> None:
     config = make_config("dqn", networks, dueling=dueling)
-    built: Any = build_learner(CHOICES, config, seed=1)._algorithm
+    built: Any = build_learner(CHOICES, config, seed=1).algorithm
     assert learner_cost(CHOICES, config).parameters == count(built._critic)
 
 

@@ -42,8 +42,8 @@ class Learner:
         self, spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence, provided: Provided = NOTHING
     ) -> None:
         algorithm_seed, batch_seed = seed.spawn(2)
-        self._algorithm = _build_algorithm(_recipe(spec, config, algorithm_seed, provided))
-        self._buffer = self._algorithm.make_buffer()
+        self.algorithm = _build_algorithm(_recipe(spec, config, algorithm_seed, provided))
+        self._buffer = self.algorithm.make_buffer()
         self._rng = np.random.default_rng(batch_seed)
         self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
         gamma = float(getattr(config.algorithm, "gamma", 1.0))
@@ -77,7 +77,7 @@ class Learner:
 
     def state(self) -> State:
         return {
-            "algorithm": self._algorithm.state(),
+            "algorithm": self.algorithm.state(),
             "buffer": self._buffer.state(),
             "rng": self._rng.bit_generator.state,
             "observations": self._observations.state() if self._observations else None,
@@ -88,7 +88,7 @@ class Learner:
         }
 
     def restore(self, state: State) -> None:
-        self._algorithm.restore(state["algorithm"])
+        self.algorithm.restore(state["algorithm"])
         self._buffer.restore(state["buffer"])
         self._rng.bit_generator.state = state["rng"]
         if self._observations:
@@ -107,7 +107,7 @@ class Learner:
                 statistics.see(trajectory)
 
     def _update(self, batch: Batch) -> Metrics:
-        update = self._algorithm.update(self._normalized(batch), self.steps)
+        update = self.algorithm.update(self._normalized(batch), self.steps)
         if update.feedback:
             self._buffer.feedback(batch, update.feedback)
         return update.metrics
@@ -127,7 +127,7 @@ class Learner:
         self.version += 1
 
     def _live_policy(self) -> Policy:
-        policy = self._algorithm.policy(self.steps)
+        policy = self.algorithm.policy(self.steps)
         return NormalizedPolicy(policy, self._observations) if self._observations else policy
 
 

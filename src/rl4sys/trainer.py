@@ -337,10 +337,13 @@ def _goal_reward(config: ExperimentConfig, spec: Spec) -> GoalReward | None:
 def trained_policy(run: Run, checkpoint: str, observer: Observer) -> Policy:
     """The policy of a checkpoint: from its frozen form, or from the whole learner where there is none."""
     snapshot = run.checkpoints.load_policy(checkpoint)
-    if snapshot is not None:
-        return SnapshotPolicy(snapshot)
+    return SnapshotPolicy(snapshot) if snapshot is not None else trained_learner(run, checkpoint, observer).policy()
+
+
+def trained_learner(run: Run, checkpoint: str, observer: Observer) -> Learner:
+    """The learner as it was at a checkpoint, with all that it had learnt and kept."""
     actor = build_actor(run.config)
     learner = build_local_learner(run.config, actor, observer)
     learner.restore(run.checkpoints.load(checkpoint).state["learner"])
     actor.close()
-    return learner.policy()
+    return learner

@@ -28,11 +28,11 @@ from rl4sys.algorithms.off_policy import (
 from rl4sys.algorithms.schedule import Schedule, check_schedules
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import to_tensors
-from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
+from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
 from rl4sys.networks.sampler import NOISE, Sampler, SamplingPolicy
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import Array, Box, Spec, State
+from rl4sys.spec import Array, Box, Columns, Spec, State
 
 
 class SoftQConfig(OffPolicyConfig):
@@ -113,6 +113,14 @@ class SoftQ:
         if self._updates % self._options.target_update_interval == 0:
             self._critics.move_target()
         return Update(measured, {"priority": error})
+
+    def values(self, observation: Columns, action: Array) -> Array:
+        """What the critics make of each action, as a policy draws them: the ln of how likely it is to be taken, plus
+        something that is the same for all actions."""
+        seen = to_tensors(observation, self._device)
+        with torch.no_grad():
+            unit = self._actions.unit(torch.as_tensor(action, device=self._device))
+            return to_array(self._critics.online.judge(seen, unit).amin(0))
 
     def state(self) -> State:
         return {

@@ -1,0 +1,73 @@
+"""What soft Q-learning is for: a policy spread out as what is good is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rl4sys.algorithms.base import Algorithm, Recipe
+from rl4sys.algorithms.sac import SAC, SACConfig
+from rl4sys.algorithms.sql import SoftQ, SoftQConfig
+from rl4sys.buffers.base import BufferConfig
+from rl4sys.networks.base import NetworkConfig
+from rl4sys.networks.mlp import MLPConfig
+from rl4sys.policy.draws import Draws
+from rl4sys.spec import Array, Box, Spec
+
+SPEC = Spec({"state": Box((1,))}, Box((1,), low=(-1.0,), high=(1.0,)))
+MODES, WIDTH = (-0.5, 0.5), 0.15
+ROWS = 32
+OPTIONS: Any = {"gamma": 0.0, "lr": 1e-3, "batch_size": ROWS, "learning_starts": 0}
+
+
+def energy(action: Array) -> Array:
+    """ln of the density of two normals, each as likely as the other."""
+    return np.logaddexp(*(-0.5 * ((action - mode) / WIDTH) ** 2 for mode in MODES))
+
+
+def actions_learnt(algorithm: Algorithm, updates: int) -> Array:
+    """A thousand of them, after learning what each brings in a single step."""
+    rng, nothing = np.random.default_rng(0), np.zeros((ROWS, 1), np.float32)
+    for step in range(updates):
+        action = rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32)
+        batch = {
+            "obs.state": nothing,
+            "next_obs.state": nothing,
+            "action": action,
+            "reward": energy(action).ravel(),
+            "discount": np.zeros(ROWS, np.float32),
+            "terminated": np.ones(ROWS, bool),
+        }
+        algorithm.update(batch, steps=step)
+    observation = {"state": np.zeros((1000, 1), np.float32)}
+    return algorithm.policy(steps=updates).act(observation, {}, Draws(1)).action.ravel()
+
+
+def recipe(options: SoftQConfig | SACConfig) -> Recipe[SoftQConfig | SACConfig]:
+    network = MLPConfig(hidden_dims=[64, 64], activation="relu", initialization="uniform")
+    networks: Mapping[str, NetworkConfig] = {"actor": network, "critic": network}
+    return Recipe(SPEC, options, networks, BufferConfig(type="uniform", size=10), np.random.SeedSequence(1))
+
+
+def near_modes(actions: Array) -> float:
+    return float(np.mean(np.min([abs(actions - mode) for mode in MODES], axis=0) < 2 * WIDTH))
+
+
+def between(actions: Array) -> float:
+    return float(np.mean(abs(actions) < 0.2))
+
+
+def test_samples_sit_at_both_modes_and_not_between() -> None:
+    actions = actions_learnt(SoftQ(recipe(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=2000)
+    assert near_modes(actions) >= 0.90
+    assert between(actions) <= 0.08
+    assert 0.3 < np.mean(actions > 0) < 0.7
+
+
+def test_a_gaussian_can_not_do_that() -> None:
+    # The temperature at which the best of all policies would be the energy's own.
+    actions = actions_learnt(SAC(recipe(SACConfig(name="sac", temperature=1.0, **OPTIONS))), updates=500)
+    assert near_modes(actions) < 0.80
+    assert between(actions) > 0.15
