@@ -15,14 +15,15 @@ import numpy as np
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.buffers.base import GoalReward, Provided
 from rl4sys.buffers.her import DESIRED_GOAL
+from rl4sys.dataset import check_same_spec, load_dataset
 from rl4sys.environments.acting import AnyActor, make_actor
 from rl4sys.environments.actor import Episode
 from rl4sys.environments.check import check_environment
-from rl4sys.environments.dataset import Player, check_same_spec, load_dataset
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.goals import goal_reward
 from rl4sys.environments.gym import make_environment
+from rl4sys.environments.player import Player
 from rl4sys.environments.pool import NOT_EXACT
 from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
@@ -79,7 +80,8 @@ class Trainer:
             observer.note(NOT_EXACT)
         self._actor = build_actor(config)
         if config.dataset is not None and self._judged:
-            check_same_spec(self._actor.spec, Encoding(make_environment(config.environment)).spec)
+            judged_in = Encoding(make_environment(config.environment)).spec
+            check_same_spec(self._actor.spec, judged_in, "the environment to judge its policy by")
         self._learner = build_local_learner(config, self._actor, observer, scratch=run.path)
         self._logbook = Logbook(run)
         self._policy: tuple[int, Policy] | None = None

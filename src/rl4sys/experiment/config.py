@@ -12,8 +12,8 @@ from pydantic import Field, SerializeAsAny
 from rl4sys.algorithms.base import AlgorithmConfig
 from rl4sys.buffers.base import BufferConfig
 from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
+from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.dataset import DatasetConfig
 from rl4sys.errors import ConfigError
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
