@@ -28,9 +28,9 @@ def balance(state: Array, rng: np.random.Generator | None = None) -> int:
     return int(state[2] + 0.3 * state[3] + 0.02 * state[0] + 0.05 * state[1] > 0)
 
 
-def brake(state: Array, rng: np.random.Generator | None = None) -> Array:
-    """Push a pendulum against its turning."""
-    return np.clip(-0.25 * state[2:3] - 0.5 * state[1:2], -2, 2).astype(np.float32)
+def swing(state: Array, rng: np.random.Generator | None = None) -> Array:
+    """Push a pendulum the way it turns."""
+    return np.clip(0.4 * state[2:3] - 0.5 * state[1:2], -2, 2).astype(np.float32)
 
 
 def record(

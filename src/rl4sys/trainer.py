@@ -29,6 +29,7 @@ from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory, in_words
+from rl4sys.experiment.recorded import warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.policy.base import Policy
@@ -84,6 +85,8 @@ class Trainer:
             check_same_spec(self._actor.spec, judged_in, "the environment to judge its policy by")
         self._learner = build_local_learner(config, self._actor, observer, scratch=run.path)
         self._logbook = Logbook(run)
+        if not run.checkpoints.names():
+            self._logbook.add(warm_start(self._learner, self._actor.spec, config))
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
         self._evaluation: Evaluation | None = None

@@ -19,7 +19,7 @@ from rl4sys.errors import ConfigError, MissingExtraError, SpecError
 from rl4sys.spec import Box, Discrete, Spec
 
 from ..cli.conftest import Rl4sys, rl4sys
-from ..recorded import balance, brake, keep_as_minari, record, write_minari
+from ..recorded import balance, keep_as_minari, record, swing, write_minari
 from .test_families import config_of
 
 __all__ = ["rl4sys"]
@@ -144,7 +144,7 @@ def test_without_the_extra_the_error_says_which(monkeypatch: pytest.MonkeyPatch)
 
 def test_cloning_it_reaches_it_and_values_are_learnt_from_it(rl4sys: Rl4sys, tmp_path: Path) -> None:
     keep_as_minari("cartpole/rule-v0", record(balance, 4))
-    keep_as_minari("pendulum/brake-v0", record(brake, 2, environment="Pendulum-v1"), "Pendulum-v1")
+    keep_as_minari("pendulum/swing-v0", record(swing, 2, environment="Pendulum-v1"), "Pendulum-v1")
     training = {"total_timesteps": 4000, "num_eval_episodes": 2}
     plan = {
         "bc": (
@@ -152,7 +152,7 @@ def test_cloning_it_reaches_it_and_values_are_learnt_from_it(rl4sys: Rl4sys, tmp
             "CartPole-v1",
             {"train_frequency": 100, "gradient_steps": 10, "lr": 3e-3, "batch_size": 128},
         ),
-        "iql": ("pendulum/brake-v0", "Pendulum-v1", {"train_frequency": 400, "batch_size": 64}),
+        "iql": ("pendulum/swing-v0", "Pendulum-v1", {"train_frequency": 400, "batch_size": 64}),
     }
     for name, (path, environment, options) in plan.items():
         settings = {

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_rmsprop, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
@@ -66,6 +67,9 @@ class A2C:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         options = self._options

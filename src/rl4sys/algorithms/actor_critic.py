@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Options, Recipe
+from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.returns import generalized_advantages
 from rl4sys.algorithms.windows import REMEMBERED, cut, gather, outputs_in_windows, remember
 from rl4sys.buffers.base import Batch
@@ -103,6 +104,10 @@ class Actor(nn.Module):
             return TorchPolicy(self._spec, self.actor, Operation("categorical"))
         head, weights = Operation("gaussian", ("log_std",)), {"log_std": to_array(self.log_std)}
         return TorchPolicy(self._spec, self.actor, head, weights)
+
+    def imitation(self) -> Imitation:
+        """Of the network alone: continuous actions are explored as widely as they were to be."""
+        return Imitation(self.actor, lambda rows: cloning_loss(self.action_terms(rows)[0], rows))
 
     def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
         """Log-probability of the actions in ``rows``, and the entropy, now. Where it remembers, rows of windows."""

@@ -42,6 +42,8 @@ class Recipe(Generic[Options]):
     device: str = "cpu"
     total_timesteps: int | None = None
     """Where schedules end; a live system has no such point."""
+    warm: bool = False
+    """Whether the policy starts from what was recorded, and not at random."""
     provided: Provided = NOTHING
     """What the host has for the buffer."""
 

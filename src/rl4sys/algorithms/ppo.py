@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.algorithms.windows import cut, gather
@@ -107,6 +108,9 @@ class PPO:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         rollout = self._networks.with_advantages(batch, self._options.gamma, self._options.gae_lambda)

@@ -13,15 +13,17 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     Critics,
     Noise,
     OffPolicyConfig,
+    acts_at_random,
     critic_blueprint,
     make_replay,
     move_towards,
@@ -104,9 +106,12 @@ class SoftQ:
 
     def policy(self, steps: int) -> SamplingPolicy:
         head = Operation("squash", ("low", "high"))
-        if steps < self._options.learning_starts:
+        if acts_at_random(self._recipe, self._options, steps):
             head = Operation("uniform", ("low", "high"), {"parameters": 1})
         return SamplingPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def imitation(self) -> Imitation:
+        return Imitation(self._actor, self._distance)
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
@@ -148,6 +153,12 @@ class SoftQ:
         norm = descend(self._optimizers[1], self._critics, {"td": loss}, self._options.max_grad_norm, steps)
         measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
         return measured, error.detach().abs().mean(0)
+
+    def _distance(self, rows: Tensors) -> Tensor:
+        """Between what the actor would do, whatever the noise, and what was done."""
+        done = self._actions.unit(rows["action"])
+        would = self._actor({**observation_of(rows, "obs."), NOISE: self._noise.like(done)}).tanh()
+        return nn.functional.mse_loss(would, done)
 
     @torch.no_grad()
     def _target(self, rows: Tensors) -> Tensor:

@@ -19,7 +19,17 @@ from rl4sys.spec import Discrete, Spec
 from rl4sys.wire.columns import CARRIED, MOST_AXES
 from rl4sys.wire.service import MAX_MESSAGE_BYTES
 
-KNOWN = ("algorithm", "network", "buffer", "training", "normalize_obs", "normalize_reward", "max_staleness", "seed")
+KNOWN = (
+    "algorithm",
+    "network",
+    "buffer",
+    "training",
+    "normalize_obs",
+    "normalize_reward",
+    "max_staleness",
+    "seed",
+    "warm_start",
+)
 """What a client may decide about its learner."""
 
 ENDLESS = 10**12
@@ -45,6 +55,8 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
         if key not in KNOWN:
             known = ", ".join(KNOWN)
             raise ConfigError(f"{key} is not a setting of a learner{did_you_mean(key, KNOWN)} Known: {known}.")
+    if policy_id not in server.policies:
+        _check_no_files(settings)
     algorithm = _algorithm(settings)
     blocks: Settings = {
         "experiment": {
@@ -60,6 +72,7 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
             "normalize_obs": settings.get("normalize_obs", False),
             "normalize_reward": settings.get("normalize_reward", False),
         },
+        "warm_start": settings.get("warm_start"),
         "network": _networks(settings.get("network", {}), algorithm),
         "buffer": _buffer(settings, algorithm),
         "training": {
@@ -122,6 +135,15 @@ def check_size(snapshot: Snapshot) -> None:
         raise ConfigError(
             f"the policy takes {size:,} bytes as a model for clients, and a message carries {MAX_MESSAGE_BYTES:,}; "
             "make the network that acts smaller"
+        )
+
+
+def _check_no_files(settings: Settings) -> None:
+    """A client has no say in what is read on the server's machine."""
+    if settings.get("warm_start") is not None:
+        raise ConfigError(
+            "warm_start names files of the server, which a client cannot; write this policy's settings under "
+            "`policies:` in the server's config"
         )
 
 

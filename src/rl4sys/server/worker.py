@@ -36,6 +36,7 @@ from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory
+from rl4sys.experiment.recorded import warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.registry import load_plugins
@@ -91,7 +92,7 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
         use_threads(run.config.experiment.threads)
         learner = _build(spec, run.config, run.path)
         worker = Worker(run, learner, pipe, task.server)
-        worker.resume()
+        worker.resume(spec)
         pipe.send(
             Frame("ready", {**live, "algorithm": run.config.algorithm.name, "max_staleness": _staleness(run, live)})
         )
@@ -112,7 +113,9 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_cost(spec, learner, task.server.limits)
     check_memory(learner_cost(spec, learner), available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
-    first = build_learner(spec, learner, config.experiment.seed).snapshot()
+    trial = build_learner(spec, learner, config.experiment.seed)
+    warm_start(trial, spec, config)
+    first = trial.snapshot()
     check_size(first)
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
     live["memory_size"] = first.memory_size
@@ -163,9 +166,10 @@ class Worker:
         self._published = self._reported_row = -1
         self._stopping = False
 
-    def resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+    def resume(self, spec: Spec) -> None:
+        """Go on from the newest checkpoint; where there is none, begin as the config says."""
         if not self._run.checkpoints.names():
+            self._logbook.add(warm_start(self._learner, spec, self._run.config))
             return
         found = self._run.checkpoints.load()
         for damage in found.passed_over:
