@@ -182,7 +182,7 @@ def test_a_warm_started_run_resumes_exactly_and_without_its_data(
     ("name", "blocks", "says"),
     [
         ("ppo", {"network": {"actor": {"type": "gru"}}}, "single decisions, and the network that acts remembers"),
-        ("ppo", {}, r"the data set has observations .*, and the policy that is to start from it has"),
+        ("ppo", {}, r"the data set has observations .*, and the policy that is to learn from it has"),
     ],
 )
 def test_what_cannot_start_so_is_refused(
@@ -203,7 +203,7 @@ def test_a_live_policy_starts_as_a_local_one_and_only_the_server_names_the_data(
             model = client.hear("snapshot")
         with WireClient(server.address) as client:
             client.hello("thief", settings=settings)
-            assert "warm_start names files of the server, which a client cannot" in client.refused().message
+            assert "warm_start.dataset.path is for files of the server" in client.refused().message
     config = live_config("warm", settings, ServerConfig(policies={"warm": settings}))
     local = build_learner(SPEC, live_learner_config(config, "cpu"), seed=5)
     cold = local.snapshot().to_bytes()

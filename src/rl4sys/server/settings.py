@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -140,24 +140,32 @@ def check_size(snapshot: Snapshot) -> None:
 
 def _check_no_files(settings: Settings) -> None:
     """A client has no say in what is read on the server's machine."""
-    if settings.get("warm_start") is not None:
-        raise ConfigError(
-            "warm_start names files of the server, which a client cannot; write this policy's settings under "
-            "`policies:` in the server's config"
-        )
+    for name, value in _leaves(settings):
+        if "dataset" in name and value is not None:
+            raise ConfigError(
+                f"{'.'.join(name):.80} is for files of the server, which a client cannot name; write this policy's "
+                "settings under `policies:` in the server's config"
+            )
 
 
 def _check_numbers(settings: Settings) -> None:
     """Refuse what JSON can write and nothing can count with: infinities, NaN, integers beyond 64 bits."""
-    blocks: list[tuple[str, Any]] = [("", settings)]
+    for name, value in _leaves(settings):
+        if isinstance(value, int | float) and not abs(value) < 2**63:
+            raise ConfigError(f"{'.'.join(name):.80} is {value!s:.80}; numbers lie between -2**63 and 2**63")
+
+
+def _leaves(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value within, with the names that lead to it; by a stack of its own, whatever the depth."""
+    blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while blocks:
         name, value = blocks.pop()
         if isinstance(value, Mapping):
-            blocks += [(f"{name}{key}.", inner) for key, inner in value.items()]
+            blocks += [((*name, str(key)), inner) for key, inner in value.items()]
         elif isinstance(value, list):
             blocks += [(name, inner) for inner in value]
-        elif isinstance(value, int | float) and not abs(value) < 2**63:
-            raise ConfigError(f"{name[:-1]:.80} is {value!s:.80}; numbers lie between -2**63 and 2**63")
+        else:
+            yield name, value
 
 
 def _algorithm(settings: Settings) -> Any:

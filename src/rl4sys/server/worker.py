@@ -36,7 +36,7 @@ from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory
-from rl4sys.experiment.recorded import warm_start
+from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.registry import load_plugins
@@ -90,7 +90,7 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
     spec = Spec.from_json(live["spec"])
     with _held(run):
         use_threads(run.config.experiment.threads)
-        learner = _build(spec, run.config, run.path)
+        learner = _build(spec, run)
         worker = Worker(run, learner, pipe, task.server)
         worker.resume(spec)
         pipe.send(
@@ -113,7 +113,8 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_cost(spec, learner, task.server.limits)
     check_memory(learner_cost(spec, learner), available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
-    trial = build_learner(spec, learner, config.experiment.seed)
+    provided = Provided(pools=load_pools(config.buffer, spec))
+    trial = build_learner(spec, learner, config.experiment.seed, provided)
     warm_start(trial, spec, config)
     first = trial.snapshot()
     check_size(first)
@@ -139,9 +140,11 @@ def _make_journal(path: Path) -> None:
         Journal(path / FILE).close()
 
 
-def _build(spec: Spec, config: ExperimentConfig, scratch: Path) -> Learner:
-    device = available_device(config.experiment.device)
-    return build_learner(spec, live_learner_config(config, device), config.experiment.seed, Provided(scratch=scratch))
+def _build(spec: Spec, run: Run) -> Learner:
+    config, device = run.config, available_device(run.config.experiment.device)
+    pools = {} if run.checkpoints.names() else load_pools(config.buffer, spec)
+    provided = Provided(scratch=run.path, pools=pools)
+    return build_learner(spec, live_learner_config(config, device), config.experiment.seed, provided)
 
 
 def _staleness(run: Run, live: Mapping[str, Any]) -> int | None:
