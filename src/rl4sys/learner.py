@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import SerializeAsAny
 
+from rl4sys.algorithms.actor_critic import TRUNK
 from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Recipe
 from rl4sys.algorithms.imitation import WarmStartConfig, imitate
 from rl4sys.buffers.base import NOTHING, Batch, BufferConfig, Provided, Room, space_bytes, transitions
@@ -182,14 +183,15 @@ def parse_algorithm(settings: Any) -> AlgorithmConfig:
 
 def parse_networks(settings: Any, algorithm: str) -> dict[str, NetworkConfig]:
     """The ``network`` block: the options of one network per role that the algorithm has."""
-    roles = ALGORITHMS.get(algorithm).roles
+    roles = (*ALGORITHMS.get(algorithm).roles, *getattr(ALGORITHMS.get(algorithm), "optional_roles", ()))
     if not isinstance(settings, Mapping):
         raise ConfigError(f"network is {settings!r:.80}; it should be a block with {' and '.join(roles)}")
     for role in settings:
         if role not in roles:
+            why = " Its actor and critic are moved apart, and share nothing." if role == TRUNK else ""
             raise ConfigError(
                 f"network.{role} is not a network of {algorithm}{did_you_mean(str(role), roles)} "
-                f"It has: {', '.join(roles)}."
+                f"It has: {', '.join(roles)}.{why * ('actor' in roles)}"
             )
     return {str(role): _parse_network(options, f"network.{role}") for role, options in settings.items()}
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
+from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_rmsprop, set_lr
@@ -54,6 +54,7 @@ class A2C:
     Config = A2CConfig
     usual_buffer: ClassVar = {"type": "trajectory", "size": 40}
     roles = ROLES
+    optional_roles = (TRUNK,)
     blueprints = staticmethod(blueprints)
 
     def __init__(self, recipe: Recipe[A2CConfig]) -> None:

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
+from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
@@ -94,6 +94,7 @@ class PPO:
     Config = PPOConfig
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
+    optional_roles = (TRUNK,)
     blueprints = staticmethod(partial(blueprints, may_remember=True))
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
@@ -140,7 +141,7 @@ class PPO:
         networks, lr = self._networks, self._options.lr.start
         if self._options.critic_lr is None:
             return make_adam(networks, lr, eps=1e-5)
-        return make_adam([networks.actor_parameters(), networks.critic.parameters()], lr, eps=1e-5)
+        return make_adam([networks.actor_parameters(), networks.critic_parameters()], lr, eps=1e-5)
 
     def _rates(self) -> list[Schedule]:
         """One for each group of parameters that the optimiser has."""
