@@ -82,13 +82,19 @@ class Learner:
 
     def policy(self) -> Policy:
         """The policy of the present version: without torch where its network allows, else live."""
-        try:
-            return SnapshotPolicy(self.snapshot())
-        except ExportError:
-            return self._live_policy()
+        snapshot = self.portable()
+        return self._live_policy() if snapshot is None else SnapshotPolicy(snapshot)
 
     def snapshot(self) -> Snapshot:
+        """The policy for clients; `ExportError` where they cannot run its network."""
         return self._live_policy().snapshot(self.version)
+
+    def portable(self) -> Snapshot | None:
+        """The policy for clients, or None where they cannot run its network."""
+        try:
+            return self.snapshot()
+        except ExportError:
+            return None
 
     def state(self) -> State:
         return {

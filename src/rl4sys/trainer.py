@@ -24,7 +24,7 @@ from rl4sys.environments.goals import goal_reward
 from rl4sys.environments.gym import make_environment
 from rl4sys.environments.player import Player
 from rl4sys.environments.pool import NOT_EXACT
-from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
+from rl4sys.errors import CheckpointError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory, in_words
@@ -34,7 +34,6 @@ from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Spec, State
 
 _RECENT_EPISODES = 100
@@ -259,22 +258,16 @@ class Trainer:
         self._write_status("running")
 
     def _save(self, *, best: bool = False) -> None:
-        self._run.checkpoints.save(self._steps, self.state(), self._snapshot(), best=best)
+        self._run.checkpoints.save(self._steps, self.state(), self._learner.portable(), best=best)
         self._saved_at = self._steps
 
     def _record_failure(self, problem: BaseException) -> None:
         if isinstance(problem, NumericalError):
-            name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._snapshot())
+            name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._learner.portable())
             self._observer.note(f"the state at the failure is kept in {self._run.path}/checkpoints/{name}")
         # A full disk must not hide what went wrong behind a status that cannot be written.
         with suppress(RunError):
             self._write_status("failed")
-
-    def _snapshot(self) -> Snapshot | None:
-        try:
-            return self._learner.snapshot()
-        except ExportError:
-            return None
 
     @contextmanager
     def _closing_actor(self) -> Iterator[None]:

@@ -31,7 +31,7 @@ import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.buffers.base import Provided
-from rl4sys.errors import RL4SysError, RunError
+from rl4sys.errors import ExportError, RL4SysError, RunError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
@@ -39,19 +39,24 @@ from rl4sys.experiment.memory import available_memory, check_memory
 from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
+from rl4sys.policy.base import Policy
+from rl4sys.policy.draws import Draws
 from rl4sys.registry import load_plugins
+from rl4sys.server.acting import decide_alone, read_question
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.frames import Frame, Pipe
 from rl4sys.server.journal import FILE, Journal, Row, Sender
 from rl4sys.server.settings import check_cost, check_size, check_spec, live_config, live_learner_config
 from rl4sys.server.task import LIVE, VERSIONS, Task
-from rl4sys.spec import Spec, State
+from rl4sys.spec import Array, Spec, State
 from rl4sys.trajectory import Trajectory
 
 _ROWS_AT_ONCE = 64
 _PUBLISH_SECONDS = 0.02
 _STATUS_SECONDS = 1.0
 _LOCK_SECONDS, _LOCK_RETRY_SECONDS = 60.0, 0.05
+_HEARD_AT_ONCE = 64
+"""Of the server, before the journal is looked at again: those who ask must not keep it from learning."""
 _RECENT = 100
 _MOST_OPEN_EPISODES = 10_000
 _PARENT_DEATH_SIGNAL = 1
@@ -93,9 +98,8 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
         learner = _build(spec, run)
         worker = Worker(run, learner, pipe, task.server)
         worker.resume(spec)
-        pipe.send(
-            Frame("ready", {**live, "algorithm": run.config.algorithm.name, "max_staleness": _staleness(run, live)})
-        )
+        found = {"max_staleness": _staleness(run, live), "not_portable": _why_not_portable(learner)}
+        pipe.send(Frame("ready", {**live, "algorithm": run.config.algorithm.name, **found}))
         worker.learn()
 
 
@@ -116,11 +120,32 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     provided = Provided(pools=load_pools(config.buffer, spec))
     trial = build_learner(spec, learner, config.experiment.seed, provided)
     warm_start(trial, spec, config)
-    first = trial.snapshot()
-    check_size(first)
+    memory_size = _check_served(trial, spec, task)
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
-    live["memory_size"] = first.memory_size
+    live["memory_size"] = memory_size
     return _create(task.path, config, live), live
+
+
+def _check_served(trial: Learner, spec: Spec, task: Task) -> int:
+    """How many numbers the policy remembers; raises if it can neither be sent to its client nor act here for it."""
+    first = trial.portable()
+    if first is not None:
+        check_size(first)
+        return first.memory_size
+    if not task.remote:
+        raise ExportError(_why_not_portable(trial))
+    anything: dict[str, Array] = {name: np.ones((1, *box.shape), box.dtype) for name, box in spec.observation.items()}
+    decide_alone(trial.policy(), 0, anything, Draws(0))
+    return 0
+
+
+def _why_not_portable(learner: Learner) -> str:
+    """Empty if clients can run the policy."""
+    try:
+        learner.snapshot()
+    except ExportError as problem:
+        return str(problem)
+    return ""
 
 
 def _create(path: Path, config: ExperimentConfig, live: Mapping[str, Any]) -> Run:
@@ -167,6 +192,7 @@ class Worker:
         self._saved_rows: list[int] = []
         self._logged_at = 0
         self._published = self._reported_row = -1
+        self._acting: tuple[int, Policy] | None = None
         self._stopping = False
 
     def resume(self, spec: Spec) -> None:
@@ -250,8 +276,10 @@ class Worker:
         """Tell the server how far learning is, with the model if there is a new one."""
         content = b""
         if self._learner.version != self._published:
-            content = self._learner.snapshot().to_bytes()
-            self._keep_version(self._learner.version, content)
+            model = self._learner.portable()
+            if model is not None:
+                content = model.to_bytes()
+                self._keep_version(self._learner.version, content)
             self._published = self._learner.version
         fields = {
             "version": self._learner.version,
@@ -273,16 +301,31 @@ class Worker:
             old.unlink()
 
     def _hear(self, wait_seconds: float) -> bool:
-        """Whether the server has said to stop; waits for its next word if there is time."""
-        while select.select([self._pipe], [], [], wait_seconds)[0]:
-            wait_seconds = 0.0
-            if self._pipe.receive().kind == "stop":
+        """Whether the server has said to stop; waits for its next word if there is time, and decides what it asks."""
+        for _ in range(_HEARD_AT_ONCE):
+            if not select.select([self._pipe], [], [], wait_seconds)[0]:
+                break
+            wait_seconds, frame = 0.0, self._pipe.receive()
+            if frame.kind == "stop":
                 self._stopping = True
+            elif frame.kind == "act":
+                self._pipe.send(self._decide(frame))
         return self._stopping
+
+    def _decide(self, question: Frame) -> Frame:
+        version, number = self._learner.version, question.fields["number"]
+        if self._acting is None or self._acting[0] != version:
+            self._acting = version, self._learner.policy()
+        try:
+            reply = decide_alone(self._acting[1], version, *read_question(question.content))
+        except Exception as problem:
+            # The user's network: what it cannot decide is the client's to hear, and learning goes on.
+            return Frame("acted", {"number": number, "problem": f"the policy cannot decide: {problem!r:.300}"})
+        return Frame("acted", {"number": number}, reply.SerializeToString())
 
     def _save(self) -> None:
         self._saved_rows = [*self._saved_rows, self._row][-self._server.keep_checkpoints :]
-        self._run.checkpoints.save(self._learner.steps + self._learner.refused, self._state(), self._learner.snapshot())
+        self._run.checkpoints.save(self._learner.steps + self._learner.refused, self._state(), self._learner.portable())
         self._pipe.send(Frame("saved", {"row": self._saved_rows[0]}))
 
     def _state(self) -> State:
