@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import gymnasium
 import numpy as np
 import pytest
@@ -43,6 +44,8 @@ class Waves(nn.Module):
         self.out = nn.Linear(16, blueprint.outputs)
 
     def forward(self, observation):
+        if observation["state"].max() > 90:
+            raise ValueError("too high for me")
         return self.out(torch.sin(self.body(flatten(observation, self.spec))))
 
 
@@ -158,3 +161,12 @@ def test_a_client_that_would_decide_by_itself_is_told_what_it_cannot_run(
         client.hello(f"held-{network}", settings=settings_of(network))
         assert says in client.refused().message
     assert ask(server, f"held-{network}", np.zeros((1, 3), np.float32), Draws(1)).version == 0
+
+
+def test_what_its_network_cannot_decide_is_told_and_the_next_is_decided(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        client.hello("weak", settings=settings_of("waves"), remote=True)
+        client.hear("welcome")
+    with pytest.raises(grpc.RpcError, match=r"the policy cannot decide: ValueError\('too high for me'\)"):
+        ask(server, "weak", np.full((1, 3), 99, np.float32), Draws(1))
+    assert ask(server, "weak", np.zeros((1, 3), np.float32), Draws(1)).version == 0
