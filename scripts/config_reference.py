@@ -9,11 +9,13 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from rl4sys.algorithms.imitation import WarmStartConfig
 from rl4sys.algorithms.schedule import Schedule
 from rl4sys.buffers.union import PoolConfig
 from rl4sys.client.config import ClientConfig, OutboxSettings, ServerSettings
 from rl4sys.client.config import TlsSettings as ClientTls
 from rl4sys.config import Config
+from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.atari import AtariOptions
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.dm_control import DMControlOptions
@@ -58,6 +60,7 @@ _ENVIRONMENT_OPTIONS: dict[str, type[Config]] = {
 def page() -> str:
     sections: list[tuple[str, type[Config]]] = [("experiment", ExperimentSettings)]
     sections += [(f"algorithm, `name: {name}`", ALGORITHMS.get(name).Config) for name in ALGORITHMS.names()]
+    sections += [("dataset", DatasetConfig), ("warm_start", WarmStartConfig)]
     sections.append(("environment", EnvironmentConfig))
     sections += [(f"environment.options, {family}", model) for family, model in _ENVIRONMENT_OPTIONS.items()]
     sections += [
@@ -88,7 +91,7 @@ def _kind(field: FieldInfo) -> str:
     annotation: Any = field.annotation
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     text = re.sub(r"(\w+\.)+", "", text)
-    text = re.sub(r"\w+Settings|Limits", "block", text)
+    text = re.sub(r"\w+Settings|DatasetConfig|Limits", "block", text)
     return text.replace("Schedule", "schedule").replace("Path", "path").replace("|", "or")
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import SerializeAsAny
 
+from rl4sys.algorithms.actor_critic import TRUNK
 from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Recipe
-from rl4sys.buffers.base import NOTHING, Batch, BufferConfig, Provided, Room, space_bytes
+from rl4sys.algorithms.imitation import WarmStartConfig, imitate
+from rl4sys.buffers.base import NOTHING, Batch, BufferConfig, Provided, Room, space_bytes, transitions
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.errors import ConfigError, ExportError, NumericalError
 from rl4sys.networks.base import Blueprint, NetworkConfig, action_outputs, count_parameters
@@ -19,8 +21,8 @@ from rl4sys.policy.base import Policy
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.registry import ALGORITHMS, BUFFERS, NETWORKS
-from rl4sys.spec import Spec, State
-from rl4sys.trajectory import Trajectory
+from rl4sys.spec import Columns, Spec, State
+from rl4sys.trajectory import OBSERVATION, Trajectory
 
 
 class LearnerConfig(Config):
@@ -31,6 +33,7 @@ class LearnerConfig(Config):
     buffer: SerializeAsAny[BufferConfig]
     normalize_obs: bool = False
     normalize_reward: bool = False
+    warm_start: WarmStartConfig | None = None
     device: str = "cpu"
     total_timesteps: int | None = None
 
@@ -45,12 +48,24 @@ class Learner:
         self.algorithm = _build_algorithm(_recipe(spec, config, algorithm_seed, provided))
         self._buffer = self.algorithm.make_buffer()
         self._rng = np.random.default_rng(batch_seed)
+        self._start = config.warm_start
         self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
         gamma = float(getattr(config.algorithm, "gamma", 1.0))
         self._rewards = RewardNormalizer(gamma) if config.normalize_reward else None
         self.version = 0
         self.steps = 0
         self.refused = 0
+
+    def warm_start(self, trajectories: Sequence[Trajectory]) -> Metrics:
+        """Have the first version act as was recorded; for a learner that has learnt nothing yet."""
+        assert self._start is not None  # asked only where the config has the block
+        for trajectory in trajectories:
+            _check_finite(trajectory, steps=0)
+            if self._observations:
+                self._observations.see(trajectory)
+        if self._observations:
+            self._observations.put_in_force()
+        return imitate(self.algorithm, self._start, self._seen(_decisions(trajectories)), self._rng)
 
     def learn(self, trajectories: Iterable[Trajectory]) -> list[Metrics]:
         """Take experience in and run every update that is now due."""
@@ -67,13 +82,19 @@ class Learner:
 
     def policy(self) -> Policy:
         """The policy of the present version: without torch where its network allows, else live."""
-        try:
-            return SnapshotPolicy(self.snapshot())
-        except ExportError:
-            return self._live_policy()
+        snapshot = self.portable()
+        return self._live_policy() if snapshot is None else SnapshotPolicy(snapshot)
 
     def snapshot(self) -> Snapshot:
+        """The policy for clients; `ExportError` where they cannot run its network."""
         return self._live_policy().snapshot(self.version)
+
+    def portable(self) -> Snapshot | None:
+        """The policy for clients, or None where they cannot run its network."""
+        try:
+            return self.snapshot()
+        except ExportError:
+            return None
 
     def state(self) -> State:
         return {
@@ -113,11 +134,13 @@ class Learner:
         return update.metrics
 
     def _normalized(self, batch: Batch) -> Batch:
-        if self._observations:
-            batch = self._observations.apply(self._observations.apply(batch, "obs."), "next_obs.")
+        batch = self._seen(self._seen(batch), "next_obs.")
         if self._rewards:
             batch = {**batch, "reward": self._rewards.apply(batch["reward"])}
         return batch
+
+    def _seen(self, batch: Batch, prefix: str = "obs.") -> Batch:
+        return self._observations.apply(batch, prefix) if self._observations else batch
 
     def _make_version(self) -> None:
         for statistics in (self._observations, self._rewards):
@@ -166,14 +189,15 @@ def parse_algorithm(settings: Any) -> AlgorithmConfig:
 
 def parse_networks(settings: Any, algorithm: str) -> dict[str, NetworkConfig]:
     """The ``network`` block: the options of one network per role that the algorithm has."""
-    roles = ALGORITHMS.get(algorithm).roles
+    roles = (*ALGORITHMS.get(algorithm).roles, *getattr(ALGORITHMS.get(algorithm), "optional_roles", ()))
     if not isinstance(settings, Mapping):
         raise ConfigError(f"network is {settings!r:.80}; it should be a block with {' and '.join(roles)}")
     for role in settings:
         if role not in roles:
+            why = " Its actor and critic are moved apart, and share nothing." if role == TRUNK else ""
             raise ConfigError(
                 f"network.{role} is not a network of {algorithm}{did_you_mean(str(role), roles)} "
-                f"It has: {', '.join(roles)}."
+                f"It has: {', '.join(roles)}.{why * ('actor' in roles)}"
             )
     return {str(role): _parse_network(options, f"network.{role}") for role, options in settings.items()}
 
@@ -215,6 +239,7 @@ def _recipe(
         seed=seed,
         device=config.device,
         total_timesteps=config.total_timesteps,
+        warm=config.warm_start is not None,
         provided=provided,
     )
 
@@ -235,6 +260,13 @@ def _room(spec: Spec, config: BufferConfig) -> Room:
         return room
     # A buffer of the user's own need not say; what was seen before and after a step is the most that is usual.
     return Room(config.size * (2 * space_bytes(*spec.observation.values()) + space_bytes(spec.action)))
+
+
+def _decisions(trajectories: Sequence[Trajectory]) -> Columns:
+    """What was seen before each step, and what was done."""
+    parts = [transitions(trajectory) for trajectory in trajectories]
+    names = [name for name in parts[0] if name.startswith(OBSERVATION) or name == "action"]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def _check_finite(trajectory: Trajectory, steps: int) -> None:

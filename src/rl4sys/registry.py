@@ -136,7 +136,10 @@ ENVIRONMENTS = Registry(
         "pettingzoo": "rl4sys.environments.team:make_team",
     },
 )
-DATASETS = Registry("dataset", {"journal": "rl4sys.server.dataset:load_journal"})
+DATASETS = Registry(
+    "dataset",
+    {"journal": "rl4sys.server.dataset:load_journal", "minari": "rl4sys.environments.minari:load_minari"},
+)
 
 register_algorithm = ALGORITHMS.register
 register_network = NETWORKS.register

@@ -6,34 +6,34 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
-from rl4sys.buffers.base import GoalReward, Provided
+from rl4sys.buffers.base import NOTHING, GoalReward, Provided
 from rl4sys.buffers.her import DESIRED_GOAL
+from rl4sys.dataset import check_same_spec, load_dataset
 from rl4sys.environments.acting import AnyActor, make_actor
 from rl4sys.environments.actor import Episode
 from rl4sys.environments.check import check_environment
-from rl4sys.environments.dataset import Player, check_same_spec, load_dataset
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluate import Evaluation, EvaluationStopped, evaluate
 from rl4sys.environments.goals import goal_reward
 from rl4sys.environments.gym import make_environment
+from rl4sys.environments.player import Player
 from rl4sys.environments.pool import NOT_EXACT
-from rl4sys.errors import CheckpointError, ExportError, NumericalError, RunError, SpecError
+from rl4sys.errors import CheckpointError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory, in_words
+from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Spec, State
 
 _RECENT_EPISODES = 100
@@ -79,9 +79,10 @@ class Trainer:
             observer.note(NOT_EXACT)
         self._actor = build_actor(config)
         if config.dataset is not None and self._judged:
-            check_same_spec(self._actor.spec, Encoding(make_environment(config.environment)).spec)
-        self._learner = build_local_learner(config, self._actor, observer, scratch=run.path)
+            judged_in = Encoding(make_environment(config.environment)).spec
+            check_same_spec(self._actor.spec, judged_in, "the environment to judge its policy by")
         self._logbook = Logbook(run)
+        self._learner = self._make_learner()
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
         self._evaluation: Evaluation | None = None
@@ -159,6 +160,15 @@ class Trainer:
         self._evaluated_at, self._best = state["evaluated_at"], state["best"]
         self._steps = self._saved_at = int(state["steps"])
         self._unsettled_since = state["unsettled_since"]
+
+    def _make_learner(self) -> Learner:
+        """One that starts from what its config names; a run that is resumed holds all of that already."""
+        config, spec, new = self._config, self._actor.spec, not self._run.checkpoints.names()
+        provided = Provided(scratch=self._run.path, pools=load_pools(config.buffer, spec) if new else {})
+        learner = build_local_learner(config, self._actor, self._observer, provided)
+        if new:
+            self._logbook.add(warm_start(learner, spec, config))
+        return learner
 
     def _run_rounds(self) -> None:
         if self._saved_at is None:
@@ -248,22 +258,16 @@ class Trainer:
         self._write_status("running")
 
     def _save(self, *, best: bool = False) -> None:
-        self._run.checkpoints.save(self._steps, self.state(), self._snapshot(), best=best)
+        self._run.checkpoints.save(self._steps, self.state(), self._learner.portable(), best=best)
         self._saved_at = self._steps
 
     def _record_failure(self, problem: BaseException) -> None:
         if isinstance(problem, NumericalError):
-            name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._snapshot())
+            name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._learner.portable())
             self._observer.note(f"the state at the failure is kept in {self._run.path}/checkpoints/{name}")
         # A full disk must not hide what went wrong behind a status that cannot be written.
         with suppress(RunError):
             self._write_status("failed")
-
-    def _snapshot(self) -> Snapshot | None:
-        try:
-            return self._learner.snapshot()
-        except ExportError:
-            return None
 
     @contextmanager
     def _closing_actor(self) -> Iterator[None]:
@@ -310,12 +314,9 @@ def build_actor(config: ExperimentConfig) -> AnyActor | Player:
 
 
 def build_local_learner(
-    config: ExperimentConfig, actor: AnyActor | Player, observer: Observer, scratch: Path | None = None
+    config: ExperimentConfig, actor: AnyActor | Player, observer: Observer, provided: Provided = NOTHING
 ) -> Learner:
-    """The learner of a local run, on the device asked for if this machine has it.
-
-    What its buffer keeps on disk is in the folder ``scratch``.
-    """
+    """The learner of a local run, on the device asked for if this machine has it."""
     wanted = config.experiment.device
     device = available_device(wanted)
     if wanted not in (device, "auto"):
@@ -325,7 +326,7 @@ def build_local_learner(
     check_memory(cost, available_memory())
     if cost.buffer_bytes > _LARGE_BUFFER:
         observer.note(f"the buffer takes {in_words(cost.buffer_bytes)} when full")
-    provided = Provided(goal_reward=_goal_reward(config, actor.spec), scratch=scratch)
+    provided = replace(provided, goal_reward=_goal_reward(config, actor.spec))
     return build_learner(actor.spec, settings, config.experiment.seed, provided)
 
 

@@ -78,7 +78,7 @@ SETTINGS = {
     ),
     "a network the algorithm lacks": (
         ["network.actr.type=mlp"],
-        r"network\.actr is not a network of ppo; did you mean actor\? It has: actor, critic\.",
+        r"network\.actr is not a network of ppo; did you mean actor\? It has: actor, critic, trunk\.",
     ),
     "a block replaced by a word": (
         ["algorithm=dqn"],

@@ -57,9 +57,16 @@ CASES = {
         {"size": 256, "episodes": 24},
     ),
     "ppo, remembers": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0, "window": 3}, {"size": 256}),
+    "ppo, shared trunk, two rates": (
+        "ppo",
+        CHOICES,
+        {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3},
+        {"size": 256},
+    ),
     "rpo": ("rpo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
     "a2c, choices": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "a2c, numbers": ("a2c", NUMBERS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "a2c, shared trunk": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "reinforce": ("reinforce", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "reinforce, no baseline": ("reinforce", NUMBERS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
     "trpo, choices": ("trpo", CHOICES, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
@@ -92,6 +99,8 @@ CASES = {
 
 NETWORKS = {
     "ppo, remembers": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}},
+    "ppo, shared trunk, two rates": {"trunk": {"hidden_dims": [32]}, "actor": {"hidden_dims": []}},
+    "a2c, shared trunk": {"trunk": {"hidden_dims": [32]}, "actor": {"hidden_dims": []}},
     "sql": {"critic": {"hidden_dims": [64, 64]}},
 }
 

@@ -18,8 +18,8 @@ from rl4sys.errors import SpecError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
+from rl4sys.server.acting import decide_alone
 from rl4sys.server.journal import read_trajectories
-from rl4sys.server.service import decide_alone
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
@@ -193,7 +193,7 @@ def test_a_policy_that_remembers_is_not_acted_by_on_the_server() -> None:
     policy = load_policy(Path(__file__).parents[2] / "cpp" / "tests" / "data" / "golden" / "gru.safetensors")
     observation = {"grid": np.zeros((1, 2, 1), np.float32), "state": np.zeros((1, 6), np.float32)}
     with pytest.raises(SpecError, match="the server keeps no memory for clients: set inference to local"):
-        decide_alone(policy, observation, Draws(0))
+        decide_alone(policy, 0, observation, Draws(0))
 
 
 def test_health_reflection_and_metrics_answer(server: LiveServer) -> None:

@@ -12,8 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
+from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_rmsprop, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
@@ -53,6 +54,7 @@ class A2C:
     Config = A2CConfig
     usual_buffer: ClassVar = {"type": "trajectory", "size": 40}
     roles = ROLES
+    optional_roles = (TRUNK,)
     blueprints = staticmethod(blueprints)
 
     def __init__(self, recipe: Recipe[A2CConfig]) -> None:
@@ -66,6 +68,9 @@ class A2C:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         options = self._options

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Options, Recipe
+from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.returns import generalized_advantages
 from rl4sys.algorithms.windows import REMEMBERED, cut, gather, outputs_in_windows, remember
 from rl4sys.buffers.base import Batch
+from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import TorchPolicy, to_tensors
 from rl4sys.networks.base import (
     Blueprint,
@@ -25,6 +28,7 @@ from rl4sys.networks.base import (
     observation_of,
     to_array,
 )
+from rl4sys.networks.chained import Chained, head_spec
 from rl4sys.policy.program import Operation
 from rl4sys.spec import MASK, Array, Box, Discrete, Spec
 from rl4sys.trajectory import MEMORY
@@ -33,6 +37,12 @@ ILLEGAL = -1e9
 """A logit or a value low enough that its action is never taken, yet finite: 0 times it is 0."""
 
 ROLES = ("actor", "critic")
+
+TRUNK = "trunk"
+"""The role of a network whose features actor and critic share, for algorithms that move both in one step."""
+
+
+_USUAL_FEATURES = 64
 
 
 def categorical_terms(logits: Tensor, action: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -66,6 +76,8 @@ def standardized(values: Tensor) -> Tensor:
 
 def blueprints(recipe: Recipe[Options], *, may_remember: bool = False) -> Mapping[str, Blueprint]:
     """What the network of each role takes and gives. A critic sees what an actor that remembers does."""
+    if TRUNK in recipe.networks:
+        return _blueprints_on_trunk(recipe)
     # A first policy close to indifferent explores; see Andrychowicz et al. 2020, section 3.2.
     actor = Blueprint(recipe.spec, action_outputs(recipe.spec), output_gain=0.01, may_remember=may_remember)
     remembered = memory_size_of(recipe.network("actor"), actor) if may_remember else 0
@@ -73,14 +85,35 @@ def blueprints(recipe: Recipe[Options], *, may_remember: bool = False) -> Mappin
     return {"actor": actor, "critic": Blueprint(Spec({**recipe.spec.observation, **seen}, recipe.spec.action), 1)}
 
 
+def _blueprints_on_trunk(recipe: Recipe[Options]) -> Mapping[str, Blueprint]:
+    """Actor and critic see as many features as the last hidden layer of the trunk is wide."""
+    widths = getattr(recipe.network(TRUNK), "hidden_dims", None) or [_USUAL_FEATURES]
+    seen = head_spec(widths[-1], recipe.spec.action)
+    needed = {
+        TRUNK: Blueprint(recipe.spec, widths[-1]),
+        "actor": Blueprint(seen, action_outputs(recipe.spec), output_gain=0.01),
+        "critic": Blueprint(seen, 1),
+    }
+    for role, blueprint in needed.items():
+        if memory_size_of(recipe.network(role), replace(blueprint, may_remember=True)):
+            raise ConfigError(
+                f"network.{role} remembers, and there is a network.{TRUNK}: what actor and critic share cannot; use "
+                f"networks without memory, or leave the {TRUNK} out"
+            )
+    return needed
+
+
 class Actor(nn.Module):
     """A policy that is learnt; ``log_std`` has an element per continuous action, the same in every state."""
 
     def __init__(self, recipe: Recipe[Options], initial_log_std: float, *, may_remember: bool = False) -> None:
         super().__init__()
-        self._spec, needed = recipe.spec, blueprints(recipe, may_remember=may_remember)["actor"]
-        self.actor = build_network(recipe.network("actor"), needed, int(recipe.seed.generate_state(1)[0]))
-        self.log_std = nn.Parameter(torch.full((0 if self.discrete else needed.outputs,), initial_log_std))
+        self._spec, needed = recipe.spec, blueprints(recipe, may_remember=may_remember)
+        seed, _, trunk_seed = recipe.seed.generate_state(3).tolist()
+        self.actor = build_network(recipe.network("actor"), needed["actor"], seed)
+        if TRUNK in needed:
+            self.actor = Chained(build_network(recipe.network(TRUNK), needed[TRUNK], trunk_seed), self.actor)
+        self.log_std = nn.Parameter(torch.full((0 if self.discrete else needed["actor"].outputs,), initial_log_std))
         self.to(torch.device(recipe.device))
 
     @property
@@ -104,6 +137,10 @@ class Actor(nn.Module):
         head, weights = Operation("gaussian", ("log_std",)), {"log_std": to_array(self.log_std)}
         return TorchPolicy(self._spec, self.actor, head, weights)
 
+    def imitation(self) -> Imitation:
+        """Of the network alone: continuous actions are explored as widely as they were to be."""
+        return Imitation(self.actor, lambda rows: cloning_loss(self.action_terms(rows)[0], rows))
+
     def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
         """Log-probability of the actions in ``rows``, and the entropy, now. Where it remembers, rows of windows."""
         outputs = self.outputs(rows)
@@ -126,6 +163,13 @@ class ActorCritic(Actor):
         super().__init__(recipe, initial_log_std, may_remember=may_remember)
         needed, seed = blueprints(recipe, may_remember=may_remember)["critic"], int(recipe.seed.generate_state(2)[1])
         self.critic = build_network(recipe.network("critic"), needed, seed).to(self.device)
+        if isinstance(self.actor, Chained):
+            self.critic = Chained(self.actor.trunk, self.critic)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """Those that are not the actor's too."""
+        shared = {id(parameter) for parameter in self.actor.parameters()}
+        return [parameter for parameter in self.critic.parameters() if id(parameter) not in shared]
 
     def value(self, observation: Tensors) -> Tensor:
         value: Tensor = self.critic(observation).squeeze(-1)

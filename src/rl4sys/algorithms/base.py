@@ -42,6 +42,8 @@ class Recipe(Generic[Options]):
     device: str = "cpu"
     total_timesteps: int | None = None
     """Where schedules end; a live system has no such point."""
+    warm: bool = False
+    """Whether the policy starts from what was recorded, and not at random."""
     provided: Provided = NOTHING
     """What the host has for the buffer."""
 
@@ -82,7 +84,7 @@ class Algorithm(Protocol):
     ``steps`` is how much experience the learner has taken in so far; schedules are functions of it. The class
     is called with a `Recipe` and has, beside these methods, ``Config`` (its `AlgorithmConfig`), ``roles``
     (the networks it has, as named under ``network:`` in a config) and ``usual_buffer`` (the ``buffer:`` block
-    of a config that has none).
+    of a config that has none). It may have ``optional_roles``, the networks that it has only where a config names them.
     """
 
     def make_buffer(self) -> Buffer:

@@ -10,8 +10,9 @@ from pydantic import Field
 
 from rl4sys.algorithms.actor_critic import Actor, blueprints
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
-from rl4sys.algorithms.off_policy import ReplayConfig, make_replay, weighted_mean
+from rl4sys.algorithms.off_policy import ReplayConfig, make_replay
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
@@ -55,12 +56,15 @@ class BC:
     def policy(self, steps: int) -> TorchPolicy:
         return self._actor.policy()
 
+    def imitation(self) -> Imitation:
+        return self._actor.imitation()
+
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._actor.device)
         set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
         log_prob, entropy = self._actor.action_terms(rows)
         losses = {
-            "likelihood": -weighted_mean(log_prob, rows),
+            "likelihood": cloning_loss(log_prob, rows),
             "entropy": -self._options.entropy_coef * entropy.mean(),
         }
         norm = descend(self._optimizer, self._actor, losses, self._options.max_grad_norm, steps)

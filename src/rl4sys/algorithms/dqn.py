@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actor_critic import ILLEGAL
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import OffPolicyConfig, make_replay, move_towards, td_target, weighted_mean
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
@@ -24,6 +25,8 @@ from rl4sys.networks.noisy import renew_noise
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
 from rl4sys.spec import MASK, Discrete, State
+
+_MARGIN = 0.8
 
 
 class DQNConfig(OffPolicyConfig):
@@ -74,6 +77,13 @@ def of_choice(values: Tensor, choice: Tensor) -> Tensor:
     return values.gather(1, at).squeeze(1)
 
 
+def margin_loss(values: Tensor, choice: Tensor, mask: Tensor | None) -> Tensor:
+    """By how much another legal action is valued, with a margin, above what was done (Hester et al. 2017, eq. 1)."""
+    margin = _MARGIN * torch.ones_like(values).scatter(-1, choice.unsqueeze(-1), 0.0)
+    raised = values + margin if mask is None else (values + margin).masked_fill(~mask, ILLEGAL)
+    return (raised.amax(-1) - of_choice(values, choice)).mean()
+
+
 class DQN:
     """Variants say what the critic gives for each action, and how it errs."""
 
@@ -105,6 +115,9 @@ class DQN:
         epsilon = self._options.exploration.at(steps, self._recipe.total_timesteps)
         return TorchPolicy(self._recipe.spec, self._critic, Operation("epsilon_greedy", options={"epsilon": epsilon}))
 
+    def imitation(self) -> Imitation:
+        return Imitation(self._critic, self._margin_loss, copies=[self._target])
+
     def update(self, batch: Batch, steps: int) -> Update:
         rows = dict(to_tensors(batch, self._device))
         rows["reward"] = self._options.reward_scale * rows["reward"]
@@ -132,6 +145,10 @@ class DQN:
         restore_optimizer(self._optimizer, state["optimizer"])
         self._target_moved_at = int(state["target_moved_at"])
         self._rng.bit_generator.state = state["rng"]
+
+    def _margin_loss(self, rows: Tensors) -> Tensor:
+        self._renew_noise()
+        return margin_loss(self._critic(observation_of(rows, "obs.")), rows["action"], rows.get("obs." + MASK))
 
     def _valued(self, network: nn.Module) -> nn.Module:
         """The network as one that gives the value of each action."""

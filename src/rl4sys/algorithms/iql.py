@@ -16,6 +16,7 @@ from torch import Tensor
 from rl4sys.algorithms.actor_critic import Actor, blueprints
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.dqn import of_choice
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
@@ -87,6 +88,9 @@ class IQL:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._actor.policy()
+
+    def imitation(self) -> Imitation:
+        return self._actor.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._actor.device)

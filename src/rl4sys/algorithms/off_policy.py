@@ -69,6 +69,11 @@ def make_replay(recipe: Recipe[Options], options: ReplayConfig) -> Buffer:
     return recipe.make_buffer(demand, fitting=REPLAYS)
 
 
+def acts_at_random(recipe: Recipe[Options], options: ReplayConfig, steps: int) -> bool:
+    """Whether there is nothing yet to act by."""
+    return steps < options.learning_starts and not recipe.warm
+
+
 def td_target(reward: Tensor, discount: Tensor, terminated: Tensor, next_value: Tensor) -> Tensor:
     """Rewards seen, plus the discounted value of what follows unless nothing does."""
     return reward + discount * next_value * (~terminated).float()

@@ -17,8 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
+from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.algorithms.windows import cut, gather
@@ -93,6 +94,7 @@ class PPO:
     Config = PPOConfig
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
+    optional_roles = (TRUNK,)
     blueprints = staticmethod(partial(blueprints, may_remember=True))
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
@@ -107,6 +109,9 @@ class PPO:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         rollout = self._networks.with_advantages(batch, self._options.gamma, self._options.gae_lambda)
@@ -136,7 +141,7 @@ class PPO:
         networks, lr = self._networks, self._options.lr.start
         if self._options.critic_lr is None:
             return make_adam(networks, lr, eps=1e-5)
-        return make_adam([networks.actor_parameters(), networks.critic.parameters()], lr, eps=1e-5)
+        return make_adam([networks.actor_parameters(), networks.critic_parameters()], lr, eps=1e-5)
 
     def _rates(self) -> list[Schedule]:
         """One for each group of parameters that the optimiser has."""

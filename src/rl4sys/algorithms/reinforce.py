@@ -12,6 +12,7 @@ from torch import Tensor
 from rl4sys.algorithms.a2c import policy_gradient_loss
 from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
@@ -73,6 +74,9 @@ class Reinforce:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         if self._options.baseline == "none":

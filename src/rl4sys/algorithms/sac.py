@@ -14,8 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rl4sys.algorithms.actor_critic import ILLEGAL
+from rl4sys.algorithms.actor_critic import ILLEGAL, categorical_terms
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
@@ -23,6 +24,7 @@ from rl4sys.algorithms.off_policy import (
     LearntCritics,
     Noise,
     OffPolicyConfig,
+    acts_at_random,
     critic_blueprint,
     fixed,
     make_replay,
@@ -36,6 +38,8 @@ from rl4sys.policy.program import Operation
 from rl4sys.spec import MASK, Array, Columns, Discrete, Spec, State
 
 _LOG_STD_MIN, _LOG_STD_MAX = -20.0, 2.0
+_LEAST_SPREAD, _NEAR_BOUND = 0.05, 2.0
+"""For cloning, before squashing: how much is explored at least, and what is as good as the bound."""
 
 
 class SACConfig(OffPolicyConfig):
@@ -66,6 +70,19 @@ def squashed_sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return u.tanh(), (gaussian - slope).sum(-1)
 
 
+def squashed_cloning_loss(outputs: Tensor, action: Tensor) -> Tensor:
+    """Of each row: its mean moves to what was done, and its spread becomes as wide as it is off.
+
+    The likelihood of both together hardly moves the mean where it is not sure yet.
+    """
+    mean, log_std = outputs.chunk(2, dim=-1)
+    near = mean.detach().clamp(-_NEAR_BOUND, _NEAR_BOUND)
+    off = action.atanh().clamp(-_NEAR_BOUND, _NEAR_BOUND) - near
+    log_std = log_std.clamp(_LOG_STD_MIN, _LOG_STD_MAX)
+    spread = 0.5 * (off**2 + _LEAST_SPREAD**2) * (-2 * log_std).exp() + log_std
+    return ((mean.tanh() - action) ** 2 + spread).sum(-1)
+
+
 def temperature_loss(log_temperature: Tensor, entropy: Tensor, target_entropy: float) -> Tensor:
     """Falls as the temperature moves to where the entropy is as wanted."""
     return (log_temperature.exp() * (entropy.detach() - target_entropy)).mean()
@@ -81,6 +98,9 @@ class _Actions(Protocol):
     def blueprints(self, spec: Spec) -> Mapping[str, Blueprint]: ...
 
     def head(self, *, at_random: bool) -> Operation: ...
+
+    def cloning_loss(self, outputs: Tensor, rows: Tensors) -> Tensor:
+        """How far an actor that gives ``outputs`` is from what was done."""
 
     def chosen(self, critics: Critics, rows: Tensors) -> Tensor:
         """The values of what was done."""
@@ -106,6 +126,9 @@ class _BoxActions(BoxActions):
         limits = {"log_std_min": _LOG_STD_MIN, "log_std_max": _LOG_STD_MAX}
         return Operation("squashed_gaussian", ("low", "high"), limits)
 
+    def cloning_loss(self, outputs: Tensor, rows: Tensors) -> Tensor:
+        return squashed_cloning_loss(outputs, self.unit(rows["action"]).clamp(-1, 1)).mean()
+
     def chosen(self, critics: Critics, rows: Tensors) -> Tensor:
         return critics.judge(observation_of(rows, "obs."), self.unit(rows["action"]))
 
@@ -126,6 +149,9 @@ class _Choices:
 
     def head(self, *, at_random: bool) -> Operation:
         return Operation("epsilon_greedy", options={"epsilon": 1.0}) if at_random else Operation("categorical")
+
+    def cloning_loss(self, outputs: Tensor, rows: Tensors) -> Tensor:
+        return cloning_loss(categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))[0], rows)
 
     def chosen(self, critics: Critics, rows: Tensors) -> Tensor:
         values: Tensor = critics(observation_of(rows, "obs."))
@@ -171,8 +197,11 @@ class SAC:
         return make_replay(self._recipe, self._options)
 
     def policy(self, steps: int) -> TorchPolicy:
-        head = self._actions.head(at_random=steps < self._options.learning_starts)
+        head = self._actions.head(at_random=acts_at_random(self._recipe, self._options, steps))
         return TorchPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def imitation(self) -> Imitation:
+        return Imitation(self._actor, self._cloning_loss)
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
@@ -202,6 +231,9 @@ class SAC:
         restore_optimizer(self._temperature_optimizer, state["temperature_optimizer"])
         self._noise.rng.bit_generator.state = state["rng"]
         self._updates = int(state["updates"])
+
+    def _cloning_loss(self, rows: Tensors) -> Tensor:
+        return self._actions.cloning_loss(self._actor(observation_of(rows, "obs.")), rows)
 
     def _rate(self, own: Schedule | None, steps: int) -> float:
         return (own or self._options.lr).at(steps, self._recipe.total_timesteps)

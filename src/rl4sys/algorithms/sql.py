@@ -13,15 +13,17 @@ from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     LearntCritics,
     Noise,
     OffPolicyConfig,
+    acts_at_random,
     critic_blueprint,
     make_replay,
 )
@@ -101,9 +103,12 @@ class SoftQ:
 
     def policy(self, steps: int) -> SamplingPolicy:
         head = Operation("squash", ("low", "high"))
-        if steps < self._options.learning_starts:
+        if acts_at_random(self._recipe, self._options, steps):
             head = Operation("uniform", ("low", "high"), {"parameters": 1})
         return SamplingPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def imitation(self) -> Imitation:
+        return Imitation(self._actor, self._distance)
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
@@ -143,6 +148,12 @@ class SoftQ:
         next_value = self._next_value(observation_of(rows, "next_obs."), len(rows["reward"]))
         rate = self._options.lr.at(steps, self._recipe.total_timesteps)
         return self._critics.learn(rows, values, next_value, rate, steps)
+
+    def _distance(self, rows: Tensors) -> Tensor:
+        """Between what the actor would do, whatever the noise, and what was done."""
+        done = self._actions.unit(rows["action"])
+        would = self._actor({**observation_of(rows, "obs."), NOISE: self._noise.like(done)}).tanh()
+        return nn.functional.mse_loss(would, done)
 
     @torch.no_grad()
     def _next_value(self, observation: Tensors, rows: int) -> Tensor:

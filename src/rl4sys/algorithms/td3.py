@@ -10,12 +10,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     LearntCritics,
     Noise,
     OffPolicyConfig,
+    acts_at_random,
     critic_blueprint,
     fixed,
     make_replay,
@@ -84,9 +86,12 @@ class TD3:
     def policy(self, steps: int) -> TorchPolicy:
         sigma = self._options.exploration_noise.at(steps, self._recipe.total_timesteps)
         head = Operation("noisy_squash", ("low", "high"), {"sigma": sigma})
-        if steps < self._options.learning_starts:
+        if acts_at_random(self._recipe, self._options, steps):
             head = Operation("uniform", ("low", "high"), {"parameters": 1})
         return TorchPolicy(self._recipe.spec, self._actor, head, self._actions.weights)
+
+    def imitation(self) -> Imitation:
+        return Imitation(self._actor, self._distance, copies=[self._target_actor])
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
@@ -129,6 +134,11 @@ class TD3:
         values = self._critics.online.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))
         next_value = self._next_value(observation_of(rows, "next_obs."))
         return self._critics.learn(rows, values, next_value, self._rate(steps), steps)
+
+    def _distance(self, rows: Tensors) -> Tensor:
+        """Between what the actor would do and what was done."""
+        would = self._actor(observation_of(rows, "obs.")).tanh()
+        return nn.functional.mse_loss(would, self._actions.unit(rows["action"]))
 
     @torch.no_grad()
     def _next_value(self, observation: Tensors) -> Tensor:

@@ -24,6 +24,7 @@ from rl4sys.algorithms.actor_critic import (
     standardized,
 )
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
@@ -111,6 +112,9 @@ class TRPO:
 
     def policy(self, steps: int) -> TorchPolicy:
         return self._networks.policy()
+
+    def imitation(self) -> Imitation:
+        return self._networks.imitation()
 
     def update(self, batch: Batch, steps: int) -> Update:
         rollout = self._networks.with_advantages(batch, self._options.gamma, self._options.gae_lambda)

@@ -42,7 +42,7 @@ class Provided:
     scratch: Path | None = None
     """A folder for files that end with the process; the system's for temporary files if there is none."""
     pools: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)
-    """What the pools of a `union` hold from the start, by name."""
+    """What the pools of a `union` hold from the start, by name; those that name a data set, what is in it."""
 
 
 NOTHING = Provided()

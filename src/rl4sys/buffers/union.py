@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from rl4sys.buffers.base import Batch, BufferConfig, Demand, Room
 from rl4sys.buffers.replay import Due, Replay
 from rl4sys.config import Config, parse
+from rl4sys.dataset import DatasetConfig
 from rl4sys.errors import ConfigError
 from rl4sys.registry import BUFFERS
 from rl4sys.spec import Array, Columns, Spec, State
@@ -27,6 +28,8 @@ class PoolConfig(Config):
     """Its part of every batch, in proportion to those of the others that hold anything."""
     buffer: SerializeAsAny[BufferConfig]
     """The buffer that holds it: uniform, which is the default, prioritized or her, with its options."""
+    dataset: DatasetConfig | None = None
+    """What it holds from the start, such as demonstrations; null for nothing."""
 
     @field_validator("buffer", mode="before")
     @classmethod

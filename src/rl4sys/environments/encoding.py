@@ -54,6 +54,20 @@ class Encoding:
         # By the environment's own bounds: those of the spec are float32 and may be rounded outwards.
         return list(np.clip(actions.astype(self._actions.dtype), self._actions.low, self._actions.high))
 
+    def encode(self, observations: Any, infos: Mapping[str, Any]) -> dict[str, Array]:
+        """Columns of many observations, which are given as columns themselves: a tree like a single one's."""
+        columns = {name: _rows(part, observations) for name, part in self._parts.items()}
+        if self._mask_in_info:
+            columns[MASK] = np.asarray(infos[INFO_MASK], bool)
+        elif self._mask_in_observation:
+            columns[MASK] = np.asarray(observations[INFO_MASK], bool)
+        return columns
+
+    def from_system(self, actions: Array) -> Array:
+        """Actions that environments were given, as if a policy had drawn them."""
+        start = self._actions.start if isinstance(self._actions, spaces.Discrete) else 0
+        return (actions - start).astype(self.spec.action.dtype)
+
     def _make_spec(self, action_space: spaces.Space[Any]) -> Spec:
         observation = {name: _box(part.space) for name, part in self._parts.items()}
         action = _action(action_space)
@@ -117,6 +131,14 @@ def _action(space: spaces.Space[Any]) -> Space:
 def _bound(values: Array) -> tuple[float, ...]:
     flat = [float(v) for v in values.ravel()]
     return (flat[0],) if flat and all(v == flat[0] for v in flat) else tuple(flat)
+
+
+def _rows(part: Part, observations: Any) -> Array:
+    """One part of many observations, a row each."""
+    values, box = part.of(observations), _box(part.space)
+    if not isinstance(part.space, spaces.Box):
+        values = [spaces.flatten(part.space, value) for value in values]
+    return np.asarray(values, box.dtype).reshape(-1, *box.shape)
 
 
 def _writer(part: Part) -> Callable[[Array, int, Any], None]:

@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rl4sys.algorithms.base import AlgorithmConfig
+from rl4sys.algorithms.imitation import WarmStartConfig
 from rl4sys.buffers.base import BufferConfig
 from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
+from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.dataset import DatasetConfig
 from rl4sys.errors import ConfigError
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
@@ -85,6 +86,8 @@ class ExperimentConfig(Config):
     """With a dataset, what the policy is judged in; wrapper: live for a system that cannot be."""
     dataset: DatasetConfig | None = None
     """Recorded experience to learn from instead of acting."""
+    warm_start: WarmStartConfig | None = None
+    """Recorded decisions that the first policy repeats, such as those of a heuristic."""
     network: dict[str, SerializeAsAny[NetworkConfig]]
     buffer: SerializeAsAny[BufferConfig]
     training: TrainingSettings = TrainingSettings()
@@ -98,6 +101,7 @@ class ExperimentConfig(Config):
             buffer=self.buffer,
             normalize_obs=self.environment.normalize_obs,
             normalize_reward=self.environment.normalize_reward,
+            warm_start=self.warm_start,
             device=device,
             total_timesteps=self.training.total_timesteps,
         )
@@ -121,8 +125,9 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
         name = algorithm.name
         blocks["network"] = _attempt(lambda s: parse_networks(s, name), settings.get("network", {}), mistakes)
         blocks["buffer"] = _attempt(lambda s: parse_buffer(s, name), settings.get("buffer", {}), mistakes)
-    if settings.get("dataset") is not None:
-        blocks["dataset"] = _attempt(partial(parse, DatasetConfig, at="dataset"), settings["dataset"], mistakes)
+    for block, model in _OPTIONAL_BLOCKS.items():
+        if settings.get(block) is not None:
+            blocks[block] = _attempt(partial(parse, model, at=block), settings[block], mistakes)
     for block, model in _PLAIN_BLOCKS.items():
         blocks[block] = _attempt(partial(parse, model, at=block), _block(settings, block), mistakes)
     for key in settings:
@@ -147,6 +152,9 @@ _PLAIN_BLOCKS: dict[str, type[Config]] = {
     "training": TrainingSettings,
     "logging": LoggingSettings,
 }
+
+
+_OPTIONAL_BLOCKS: dict[str, type[Config]] = {"dataset": DatasetConfig, "warm_start": WarmStartConfig}
 
 
 def _attempt(parse_block: Callable[[Any], Any], settings: Any, mistakes: list[str]) -> Any:

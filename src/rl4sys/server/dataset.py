@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rl4sys.environments.dataset import Dataset, DatasetConfig
+from rl4sys.dataset import Dataset, DatasetConfig
 from rl4sys.server.journal import read_trajectories
 from rl4sys.server.task import LIVE
 from rl4sys.spec import Spec

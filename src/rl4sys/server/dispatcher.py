@@ -91,11 +91,13 @@ class Dispatcher:
 
     async def _join(self, hello: Hello, peer: str) -> tuple[Session, Connection, int]:
         spec = _spec_of(hello)
-        task = Task(hello.policy_id, self._server, hello.spec, hello.settings or "{}")
+        task = Task(hello.policy_id, self._server, hello.spec, hello.settings or "{}", hello.remote)
         self._check_pinned(hello, task)
         session = await self._session(task)
         if session.spec != spec:
             raise ConfigError(_difference(hello.policy_id, session.spec, spec))
+        if session.not_portable and not hello.remote:
+            raise ConfigError(session.not_portable)
         connection = _connection(hello, peer)
         on_disk = await session.join(connection, hello.held)
         self._tell_differences(hello, session, connection)

@@ -13,17 +13,15 @@ import numpy as np
 from google.protobuf.message import Message
 
 from rl4sys.errors import RL4SysError, RunError, SpecError
-from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.server.access import Access
 from rl4sys.server.connection import Connection
 from rl4sys.server.dispatcher import Dispatcher
 from rl4sys.server.session import Session
 from rl4sys.server.words import fit
-from rl4sys.spec import MASK, Array, Columns, Spec
+from rl4sys.spec import MASK, Array, Spec
 from rl4sys.trajectory import OBSERVATION
-from rl4sys.wire.columns import decode_column, encode_column
+from rl4sys.wire.columns import decode_column
 from rl4sys.wire.messages import (
     ActReply,
     ActRequest,
@@ -46,7 +44,7 @@ _MOST_HELLO_BYTES = 5 * 2**20
 """Its spec and settings have narrower limits of their own, in characters."""
 _MOST_STATUS_BYTES = 1000
 """Of the text of a status, which travels in a header."""
-_MODEL_SECONDS = 30.0
+_DECISION_SECONDS = 30.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Kind = TypeVar("_Kind", bound=Message)
 
@@ -147,37 +145,20 @@ class Service:
         await self._authorize(context, request.client_id, request.policy_id)
         try:
             session = await self._dispatcher.find(request.policy_id)
-            policy = await asyncio.wait_for(session.policy(), _MODEL_SECONDS)
             observation = _observation(request, session.spec)
             draws = Draws(request.draws_key, request.draws_counter)
-            decision = decide_alone(policy, observation, draws)
+            reply = await asyncio.wait_for(session.decide(observation, draws), _DECISION_SECONDS)
         except RL4SysError as problem:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fit(str(problem), _MOST_STATUS_BYTES))
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.policy_id} has no model yet")
-        return ActReply(
-            action=encode_column("action", decision.action),
-            log_prob=float(decision.log_prob[0]),
-            version=policy.version,
-            draws_counter=draws.counter,
-            lineage=session.lineage,
-            wants=session.progress.get("wants", 0),
-        )
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{request.policy_id} has no model yet, or is busy")
+        return reply
 
     async def _report(self, content: bytes, context: _Context) -> StatusReply:
         await _parse(StatusRequest, content, context)
         if not self._access.known(_token(context)):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the server wants a token, and knows no such one")
         return await self._status()
-
-
-def decide_alone(policy: SnapshotPolicy, observation: Columns, draws: Draws) -> Decision:
-    """A decision that depends on this observation only: nothing is kept for the client until its next."""
-    if policy.core.memory_size:
-        raise SpecError(
-            "the policy remembers what it saw, and the server keeps no memory for clients: set inference to local"
-        )
-    return policy.act(observation, {}, draws)
 
 
 def _in_words(answer: Callable[[Any, _Context], Awaitable[Any]]) -> Callable[[Any, _Context], Awaitable[Any]]:

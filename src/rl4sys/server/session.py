@@ -8,18 +8,20 @@ import sqlite3
 from concurrent.futures import Executor
 from typing import Any
 
-from rl4sys.errors import ConfigError
+from rl4sys.errors import ConfigError, SpecError
+from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot as PolicySnapshot
+from rl4sys.server.acting import decide_alone, write_question
 from rl4sys.server.connection import Connection, Model
 from rl4sys.server.frames import Frame
 from rl4sys.server.intake import Intake
 from rl4sys.server.journal import FILE, Sender
 from rl4sys.server.supervisor import Supervisor
 from rl4sys.server.task import VERSIONS, Task
-from rl4sys.spec import Spec
+from rl4sys.spec import Columns, Spec
 from rl4sys.wire.delta import difference
-from rl4sys.wire.messages import Delta, Held, Problem, Snapshot
+from rl4sys.wire.messages import ActReply, Delta, Held, Problem, Snapshot
 
 _log = logging.getLogger("rl4sys.server")
 
@@ -33,6 +35,8 @@ class Session:
         self.lineage, self.algorithm = str(live["lineage"]), str(live["algorithm"])
         self.settings, self.max_staleness = live["settings"], live["max_staleness"]
         self.spec = Spec.from_json(live["spec"])
+        self.not_portable = str(live["not_portable"])
+        """Why clients cannot run the policy; empty if they can."""
         self.connections: set[Connection] = set()
         self.model: Model | None = None
         self.progress: dict[str, Any] = {}
@@ -76,7 +80,21 @@ class Session:
         self.sent_bytes += len(model.content if changed is None else changed)
         return message
 
-    async def policy(self) -> SnapshotPolicy:
+    async def decide(self, observation: Columns, draws: Draws) -> ActReply:
+        """By the newest version: here, or, where only torch can run it, by its learner."""
+        if not self.not_portable:
+            policy = await self._policy()
+            return self._completed(decide_alone(policy, policy.version, observation, draws))
+        frame = await self.supervisor.ask(write_question(observation, draws))
+        if "problem" in frame.fields:
+            raise SpecError(frame.fields["problem"])
+        return self._completed(ActReply.FromString(frame.content))
+
+    def _completed(self, reply: ActReply) -> ActReply:
+        reply.lineage, reply.wants = self.lineage, self.progress.get("wants", 0)
+        return reply
+
+    async def _policy(self) -> SnapshotPolicy:
         """The newest model, to decide with here; waits for the first."""
         await self._first_model.wait()
         assert self.model is not None  # set before the event is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,17 @@ from rl4sys.spec import Discrete, Spec
 from rl4sys.wire.columns import CARRIED, MOST_AXES
 from rl4sys.wire.service import MAX_MESSAGE_BYTES
 
-KNOWN = ("algorithm", "network", "buffer", "training", "normalize_obs", "normalize_reward", "max_staleness", "seed")
+KNOWN = (
+    "algorithm",
+    "network",
+    "buffer",
+    "training",
+    "normalize_obs",
+    "normalize_reward",
+    "max_staleness",
+    "seed",
+    "warm_start",
+)
 """What a client may decide about its learner."""
 
 ENDLESS = 10**12
@@ -45,6 +55,8 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
         if key not in KNOWN:
             known = ", ".join(KNOWN)
             raise ConfigError(f"{key} is not a setting of a learner{did_you_mean(key, KNOWN)} Known: {known}.")
+    if policy_id not in server.policies:
+        _check_no_files(settings)
     algorithm = _algorithm(settings)
     blocks: Settings = {
         "experiment": {
@@ -60,6 +72,7 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
             "normalize_obs": settings.get("normalize_obs", False),
             "normalize_reward": settings.get("normalize_reward", False),
         },
+        "warm_start": settings.get("warm_start"),
         "network": _networks(settings.get("network", {}), algorithm),
         "buffer": _buffer(settings, algorithm),
         "training": {
@@ -125,17 +138,34 @@ def check_size(snapshot: Snapshot) -> None:
         )
 
 
+def _check_no_files(settings: Settings) -> None:
+    """A client has no say in what is read on the server's machine."""
+    for name, value in _leaves(settings):
+        if "dataset" in name and value is not None:
+            raise ConfigError(
+                f"{'.'.join(name):.80} is for files of the server, which a client cannot name; write this policy's "
+                "settings under `policies:` in the server's config"
+            )
+
+
 def _check_numbers(settings: Settings) -> None:
     """Refuse what JSON can write and nothing can count with: infinities, NaN, integers beyond 64 bits."""
-    blocks: list[tuple[str, Any]] = [("", settings)]
+    for name, value in _leaves(settings):
+        if isinstance(value, int | float) and not abs(value) < 2**63:
+            raise ConfigError(f"{'.'.join(name):.80} is {value!s:.80}; numbers lie between -2**63 and 2**63")
+
+
+def _leaves(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value within, with the names that lead to it; by a stack of its own, whatever the depth."""
+    blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while blocks:
         name, value = blocks.pop()
         if isinstance(value, Mapping):
-            blocks += [(f"{name}{key}.", inner) for key, inner in value.items()]
+            blocks += [((*name, str(key)), inner) for key, inner in value.items()]
         elif isinstance(value, list):
             blocks += [(name, inner) for inner in value]
-        elif isinstance(value, int | float) and not abs(value) < 2**63:
-            raise ConfigError(f"{name[:-1]:.80} is {value!s:.80}; numbers lie between -2**63 and 2**63")
+        else:
+            yield name, value
 
 
 def _algorithm(settings: Settings) -> Any:

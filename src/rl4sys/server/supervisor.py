@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from itertools import count
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ class Supervisor:
         self._stopping = False
         self._process: BaseProcess | None = None
         self._line: asyncio.StreamWriter | None = None
+        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._numbers = count()
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     @property
@@ -70,6 +73,19 @@ class Supervisor:
         if not self._awake and self._line is not None and self._row < row:
             self._awake = True
             self._line.write(encode(Frame("wake", {})))
+
+    async def ask(self, question: bytes) -> Frame:
+        """How the worker answers, between two trajectories that it learns from; `RunError` where it cannot now."""
+        if self._line is None or len(self._asked) >= self._task.server.limits.max_clients:
+            raise RunError(f"the learner of {self._task.policy_id} cannot decide now")
+        number = next(self._numbers)
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self._line.write(encode(Frame("act", {"number": number}, question)))
+        try:
+            return await answer
+        finally:
+            del self._asked[number]
 
     async def stop(self) -> None:
         """Let the worker save and end."""
@@ -124,6 +140,7 @@ class Supervisor:
         finally:
             self._line.close()
             self._line = None
+            self._answer_nobody()
             await self._in_thread(self._process.join)
 
     def _ended(self, frame: Frame) -> _End:
@@ -139,9 +156,18 @@ class Supervisor:
         elif frame.kind == "idle":
             self._awake = False
             self.tell_of(self._journal_row)
+        elif frame.kind == "acted":
+            answer = self._asked.get(frame.fields["number"])
+            if answer is not None and not answer.done():
+                answer.set_result(frame)
         else:
             self._row = frame.fields.get("row", self._row) if frame.kind == "progress" else self._row
             self._hear(frame)
+
+    def _answer_nobody(self) -> None:
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(RunError(f"the learner of {self._task.policy_id} is gone, and starts again"))
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)

@@ -22,6 +22,8 @@ class Task:
     server: ServerConfig
     spec: str = ""
     settings: str = "{}"
+    remote: bool = False
+    """Whether who wants it does without a model, so that a policy which no client can run may be made."""
 
     @property
     def path(self) -> Path:

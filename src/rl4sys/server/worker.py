@@ -31,26 +31,32 @@ import numpy as np
 
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.buffers.base import Provided
-from rl4sys.errors import RL4SysError, RunError
+from rl4sys.errors import ExportError, RL4SysError, RunError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory
+from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
 from rl4sys.learner import Learner, build_learner, learner_cost
+from rl4sys.policy.base import Policy
+from rl4sys.policy.draws import Draws
 from rl4sys.registry import load_plugins
+from rl4sys.server.acting import decide_alone, read_question
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.frames import Frame, Pipe
 from rl4sys.server.journal import FILE, Journal, Row, Sender
 from rl4sys.server.settings import check_cost, check_size, check_spec, live_config, live_learner_config
 from rl4sys.server.task import LIVE, VERSIONS, Task
-from rl4sys.spec import Spec, State
+from rl4sys.spec import Array, Spec, State
 from rl4sys.trajectory import Trajectory
 
 _ROWS_AT_ONCE = 64
 _PUBLISH_SECONDS = 0.02
 _STATUS_SECONDS = 1.0
 _LOCK_SECONDS, _LOCK_RETRY_SECONDS = 60.0, 0.05
+_HEARD_AT_ONCE = 64
+"""Of the server, before the journal is looked at again: those who ask must not keep it from learning."""
 _RECENT = 100
 _MOST_OPEN_EPISODES = 10_000
 _PARENT_DEATH_SIGNAL = 1
@@ -89,12 +95,11 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
     spec = Spec.from_json(live["spec"])
     with _held(run):
         use_threads(run.config.experiment.threads)
-        learner = _build(spec, run.config, run.path)
+        learner = _build(spec, run)
         worker = Worker(run, learner, pipe, task.server)
-        worker.resume()
-        pipe.send(
-            Frame("ready", {**live, "algorithm": run.config.algorithm.name, "max_staleness": _staleness(run, live)})
-        )
+        worker.resume(spec)
+        found = {"max_staleness": _staleness(run, live), "not_portable": _why_not_portable(learner)}
+        pipe.send(Frame("ready", {**live, "algorithm": run.config.algorithm.name, **found}))
         worker.learn()
 
 
@@ -112,11 +117,35 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_cost(spec, learner, task.server.limits)
     check_memory(learner_cost(spec, learner), available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
-    first = build_learner(spec, learner, config.experiment.seed).snapshot()
-    check_size(first)
+    provided = Provided(pools=load_pools(config.buffer, spec))
+    trial = build_learner(spec, learner, config.experiment.seed, provided)
+    warm_start(trial, spec, config)
+    memory_size = _check_served(trial, spec, task)
     live = {"lineage": secrets.token_hex(8), "spec": spec.to_json(), "settings": settings}
-    live["memory_size"] = first.memory_size
+    live["memory_size"] = memory_size
     return _create(task.path, config, live), live
+
+
+def _check_served(trial: Learner, spec: Spec, task: Task) -> int:
+    """How many numbers the policy remembers; raises if it can neither be sent to its client nor act here for it."""
+    first = trial.portable()
+    if first is not None:
+        check_size(first)
+        return first.memory_size
+    if not task.remote:
+        raise ExportError(_why_not_portable(trial))
+    anything: dict[str, Array] = {name: np.ones((1, *box.shape), box.dtype) for name, box in spec.observation.items()}
+    decide_alone(trial.policy(), 0, anything, Draws(0))
+    return 0
+
+
+def _why_not_portable(learner: Learner) -> str:
+    """Empty if clients can run the policy."""
+    try:
+        learner.snapshot()
+    except ExportError as problem:
+        return str(problem)
+    return ""
 
 
 def _create(path: Path, config: ExperimentConfig, live: Mapping[str, Any]) -> Run:
@@ -136,9 +165,11 @@ def _make_journal(path: Path) -> None:
         Journal(path / FILE).close()
 
 
-def _build(spec: Spec, config: ExperimentConfig, scratch: Path) -> Learner:
-    device = available_device(config.experiment.device)
-    return build_learner(spec, live_learner_config(config, device), config.experiment.seed, Provided(scratch=scratch))
+def _build(spec: Spec, run: Run) -> Learner:
+    config, device = run.config, available_device(run.config.experiment.device)
+    pools = {} if run.checkpoints.names() else load_pools(config.buffer, spec)
+    provided = Provided(scratch=run.path, pools=pools)
+    return build_learner(spec, live_learner_config(config, device), config.experiment.seed, provided)
 
 
 def _staleness(run: Run, live: Mapping[str, Any]) -> int | None:
@@ -161,11 +192,13 @@ class Worker:
         self._saved_rows: list[int] = []
         self._logged_at = 0
         self._published = self._reported_row = -1
+        self._acting: tuple[int, Policy] | None = None
         self._stopping = False
 
-    def resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+    def resume(self, spec: Spec) -> None:
+        """Go on from the newest checkpoint; where there is none, begin as the config says."""
         if not self._run.checkpoints.names():
+            self._logbook.add(warm_start(self._learner, spec, self._run.config))
             return
         found = self._run.checkpoints.load()
         for damage in found.passed_over:
@@ -243,8 +276,10 @@ class Worker:
         """Tell the server how far learning is, with the model if there is a new one."""
         content = b""
         if self._learner.version != self._published:
-            content = self._learner.snapshot().to_bytes()
-            self._keep_version(self._learner.version, content)
+            model = self._learner.portable()
+            if model is not None:
+                content = model.to_bytes()
+                self._keep_version(self._learner.version, content)
             self._published = self._learner.version
         fields = {
             "version": self._learner.version,
@@ -266,16 +301,31 @@ class Worker:
             old.unlink()
 
     def _hear(self, wait_seconds: float) -> bool:
-        """Whether the server has said to stop; waits for its next word if there is time."""
-        while select.select([self._pipe], [], [], wait_seconds)[0]:
-            wait_seconds = 0.0
-            if self._pipe.receive().kind == "stop":
+        """Whether the server has said to stop; waits for its next word if there is time, and decides what it asks."""
+        for _ in range(_HEARD_AT_ONCE):
+            if not select.select([self._pipe], [], [], wait_seconds)[0]:
+                break
+            wait_seconds, frame = 0.0, self._pipe.receive()
+            if frame.kind == "stop":
                 self._stopping = True
+            elif frame.kind == "act":
+                self._pipe.send(self._decide(frame))
         return self._stopping
+
+    def _decide(self, question: Frame) -> Frame:
+        version, number = self._learner.version, question.fields["number"]
+        if self._acting is None or self._acting[0] != version:
+            self._acting = version, self._learner.policy()
+        try:
+            reply = decide_alone(self._acting[1], version, *read_question(question.content))
+        except Exception as problem:
+            # The user's network: what it cannot decide is the client's to hear, and learning goes on.
+            return Frame("acted", {"number": number, "problem": f"the policy cannot decide: {problem!r:.300}"})
+        return Frame("acted", {"number": number}, reply.SerializeToString())
 
     def _save(self) -> None:
         self._saved_rows = [*self._saved_rows, self._row][-self._server.keep_checkpoints :]
-        self._run.checkpoints.save(self._learner.steps + self._learner.refused, self._state(), self._learner.snapshot())
+        self._run.checkpoints.save(self._learner.steps + self._learner.refused, self._state(), self._learner.portable())
         self._pipe.send(Frame("saved", {"row": self._saved_rows[0]}))
 
     def _state(self) -> State:

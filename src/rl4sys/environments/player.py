@@ -1,49 +1,17 @@
-"""Learning from what was recorded: data sets, and an actor that plays them instead of stepping environments."""
+"""An actor that plays what was recorded instead of stepping environments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
-from rl4sys.config import Config
+from rl4sys.dataset import Dataset
 from rl4sys.environments.actor import Episode
-from rl4sys.errors import ConfigError
 from rl4sys.policy.base import Policy
-from rl4sys.registry import DATASETS
 from rl4sys.spec import Spec, State
 from rl4sys.trajectory import Trajectory
-
-
-class DatasetConfig(Config):
-    """The ``dataset`` block: experience to learn from instead of acting."""
-
-    type: str
-    """What it is: journal (of a policy that a server trains), or the name a plugin registered."""
-    path: str
-    """Where it is: the policy's run directory."""
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Recorded experience, and the spec it was recorded by. Trajectories of one episode follow each other."""
-
-    spec: Spec
-    trajectories: tuple[Trajectory, ...]
-
-    @property
-    def steps(self) -> int:
-        return sum(map(len, self.trajectories))
-
-
-def load_dataset(config: DatasetConfig) -> Dataset:
-    dataset: Dataset = DATASETS.get(config.type)(config)
-    if dataset.steps == 0:
-        raise ConfigError(f"the data set {config.path} has no step to learn from")
-    return dataset
 
 
 class Player:
@@ -101,23 +69,3 @@ class Player:
         self._pass += 1
         self._order = self._rng.permutation(len(self._episodes))
         self._next = 0
-
-
-def check_same_spec(recorded: Spec, acting: Spec) -> None:
-    """Raise unless what was recorded can be learnt from for that environment."""
-    for name, (of_data, of_environment) in _parts(recorded, acting).items():
-        if of_data != of_environment:
-            raise ConfigError(
-                f"the data set has {name} {of_data}, and the environment to judge its policy by has {of_environment}"
-            )
-
-
-def _parts(recorded: Spec, acting: Spec) -> Mapping[str, tuple[Any, Any]]:
-    def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-        return {name: box.shape for name, box in spec.observation.items()}
-
-    def kind(spec: Spec) -> tuple[str, Any]:
-        action = spec.action
-        return type(action).__name__, getattr(action, "choices", action.shape)
-
-    return {"observations": (shapes(recorded), shapes(acting)), "actions": (kind(recorded), kind(acting))}

@@ -1,0 +1,109 @@
+"""An actor and a critic with one trunk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4sys.algorithms.actor_critic import ActorCritic
+from rl4sys.algorithms.base import Recipe
+from rl4sys.errors import ConfigError
+from rl4sys.learner import (
+    Learner,
+    LearnerConfig,
+    build_learner,
+    learner_cost,
+    parse_algorithm,
+    parse_buffer,
+    parse_networks,
+)
+from rl4sys.networks.base import observation_of
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.spec import Box, Discrete, Spec
+
+IMAGES = Spec({"camera": Box((36, 36, 3), "uint8", (0.0,), (255.0,)), "speed": Box((2,))}, Discrete(3))
+SHARED = {
+    "trunk": {"type": "cnn", "architecture": "impala", "hidden_dims": [12]},
+    "actor": {"hidden_dims": []},
+    "critic": {"hidden_dims": [8]},
+}
+
+
+def config_of(name: str = "ppo", networks: dict[str, Any] = SHARED, **options: Any) -> LearnerConfig:
+    return LearnerConfig(
+        algorithm=parse_algorithm({"name": name, **options}),
+        networks=parse_networks(networks, name),
+        buffer=parse_buffer({"size": 16}, name),
+    )
+
+
+def networks() -> ActorCritic:
+    config = config_of()
+    return ActorCritic(Recipe(IMAGES, config.algorithm, config.networks, config.buffer, np.random.SeedSequence(0)), 0.0)
+
+
+def rows(count: int = 5) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    return {
+        "obs.camera": torch.from_numpy(rng.integers(0, 256, (count, 36, 36, 3), dtype=np.uint8)),
+        "obs.speed": torch.from_numpy(rng.standard_normal((count, 2), np.float32)),
+        "action": torch.from_numpy(rng.integers(0, 3, count)),
+    }
+
+
+def learner_of(**options: Any) -> Learner:
+    return build_learner(IMAGES, config_of(**options), seed=1)
+
+
+def moved_by(shared: ActorCritic, loss: torch.Tensor) -> set[str]:
+    shared.zero_grad()
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    return {name for name, p in shared.named_parameters() if p.grad is not None and p.grad.any()}
+
+
+def test_both_losses_move_what_is_shared_and_only_that() -> None:
+    shared = networks()
+    by_actor = moved_by(shared, shared.action_terms(rows())[0])
+    by_critic = moved_by(shared, shared.value(observation_of(rows(), "obs.")))
+    assert by_actor & by_critic
+    assert all(".trunk." in name for name in by_actor & by_critic)
+    assert all(name.startswith("critic.head.") for name in by_critic - by_actor)
+    assert by_critic - by_actor
+
+
+@pytest.mark.parametrize("options", [{}, {"critic_lr": 1e-4}])
+def test_what_is_shared_is_counted_and_moved_once(options: dict[str, float]) -> None:
+    algorithm = learner_of(**options)._algorithm
+    moved = [p for group in algorithm._optimizer.param_groups for p in group["params"]]
+    assert len(moved) == len({id(p) for p in moved}) == len(list(algorithm._networks.parameters()))
+    assert learner_cost(IMAGES, config_of()).parameters == sum(p.numel() for p in moved)
+
+
+def test_what_clients_are_sent_is_trunk_and_actor_and_acts_the_same() -> None:
+    learner = learner_of()
+    sent = learner.snapshot()
+    assert {name.split(".")[1] for name in sent.weights} == {"trunk", "head"}
+    seen = {name: column.numpy() for name, column in observation_of(rows(64), "obs.").items()}
+    live, portable = (policy.act(seen, {}, Draws(3)) for policy in (learner._live_policy(), SnapshotPolicy(sent)))
+    np.testing.assert_array_equal(live.action, portable.action)
+    np.testing.assert_allclose(live.log_prob, portable.log_prob, atol=1e-5)
+    assert len(set(live.action.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "networks", "says"),
+    [
+        ("trpo", SHARED, "network.trunk is not a network of trpo.* moved apart, and share nothing"),
+        ("sac", SHARED, "network.trunk is not a network of sac.* moved apart, and share nothing"),
+        ("dqn", {"trunk": {}}, r"network.trunk is not a network of dqn. It has: critic.$"),
+        ("ppo", {"trunk": {"type": "gru"}}, "network.trunk remembers, and .* what actor and critic share cannot"),
+        ("ppo", {"trunk": {}, "actor": {"type": "lstm"}}, "network.actor remembers, and there is a network.trunk"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(name: str, networks: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build_learner(IMAGES, config_of(name, networks), seed=1)
