@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl4sys.algorithms.ppo import PPO
+from rl4sys.algorithms.imitation import WarmStartConfig, imitate
 from rl4sys.config import to_yaml
+from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.evaluate import evaluate
 from rl4sys.errors import ConfigError
@@ -193,12 +194,11 @@ def test_what_cannot_start_so_is_refused(
         make_learner(name, CHOICES, journals["choices" if blocks else "numbers"], **blocks)
 
 
-def test_an_algorithm_that_does_not_say_what_it_acts_by_is_refused(
-    journals: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(PPO, "imitation")
+def test_an_algorithm_that_does_not_say_what_it_acts_by_is_refused() -> None:
+    own: Any = object()
+    config = WarmStartConfig(dataset=DatasetConfig(type="journal", path="x"))
     with pytest.raises(ConfigError, match=r"there is a warm_start, and this algorithm has no imitation\(\) to start"):
-        make_learner("ppo", CHOICES, journals["choices"])
+        imitate(own, config, {}, np.random.default_rng(0))
 
 
 def test_a_live_policy_starts_as_a_local_one_and_only_the_server_names_the_data(tmp_path: Path) -> None:
