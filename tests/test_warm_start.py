@@ -6,13 +6,14 @@ import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rl4sys.algorithms.imitation import WarmStartConfig, imitate
 from rl4sys.config import to_yaml
+from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.evaluate import evaluate
 from rl4sys.errors import ConfigError
@@ -194,9 +195,10 @@ def test_what_cannot_start_so_is_refused(
 
 
 def test_an_algorithm_that_does_not_say_what_it_acts_by_is_refused() -> None:
-    config = WarmStartConfig.model_validate({"dataset": {"type": "journal", "path": "some"}})
+    own: Any = object()
+    config = WarmStartConfig(dataset=DatasetConfig(type="journal", path="x"))
     with pytest.raises(ConfigError, match=r"there is a warm_start, and this algorithm has no imitation\(\) to start"):
-        imitate(cast(Any, object()), config, {}, np.random.default_rng(0))
+        imitate(own, config, {}, np.random.default_rng(0))
 
 
 def test_a_live_policy_starts_as_a_local_one_and_only_the_server_names_the_data(tmp_path: Path) -> None:
