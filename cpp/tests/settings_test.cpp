@@ -140,6 +140,12 @@ TEST_F(SettingsTest, ChecksTheFallbackAgainstTheSpec) {
     EXPECT_EQ(numbers.fallbackValues, (std::vector<float>{0.5f, -1.0f}));
     EXPECT_TRUE(says(problemWith(R"({"observation": 8, "action": 4, "fallback_action": 4})"),
                      "fallback_action is 4; it should be a choice from 0 to 3"));
+    const std::string several = R"({"observation": 8, "action": [3, 2], "fallback_action": )";
+    EXPECT_EQ(load(several + "[2, 1]}").fallbackChoices, (std::vector<std::int64_t>{2, 1}));
+    for (const char* wrong : {"[2, 2]", "[2]", "1", "[2, -1]", "[1.0, 1]", "[18446744073709551615, 0]"}) {
+        EXPECT_TRUE(says(problemWith(several + wrong + "}"), "it should be a choice for each part, from 0 to [2,1]"))
+            << wrong;
+    }
 }
 
 TEST_F(SettingsTest, CutsWaitsThatNoClockCanCount) {

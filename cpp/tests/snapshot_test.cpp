@@ -249,6 +249,10 @@ TEST(SnapshotTest, RefusesAProgramThatDoesNotFitItsSpec) {
     expectRefusal(withAction("argmax", choices), "the program gives 4 numbers for an action space of 3");
     expectRefusal(withAction("mode", box), "the program gives 3 numbers for an action space of 5");
     expectRefusal(withAction("squashed_mode", box), "the program gives 6 numbers for an action space of 5");
+    const std::string others = "the head draws other choices than the spec has";
+    expectRefusal(withAction("argmax", {{"kind", "multi_discrete"}, {"choices", {4}}}), others);
+    expectRefusal(withAction("multi_argmax", {{"kind", "multi_discrete"}, {"choices", {1, 3, 4}}}), others);
+    expectRefusal(withAction("multi_argmax", {{"kind", "discrete"}, {"choices", 8}}), others);
 }
 
 }  // namespace

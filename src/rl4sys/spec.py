@@ -53,6 +53,10 @@ class Discrete:
         return ()
 
     @property
+    def size(self) -> int:
+        return 1
+
+    @property
     def dtype(self) -> str:
         return "int64"
 
@@ -81,6 +85,10 @@ class MultiDiscrete:
     @property
     def shape(self) -> tuple[int, ...]:
         return (len(self.choices),)
+
+    @property
+    def size(self) -> int:
+        return len(self.choices)
 
     @property
     def dtype(self) -> str:
@@ -142,6 +150,11 @@ Space: TypeAlias = Choices | Box
 def numbers_of(space: Space) -> int:
     """Numbers that describe one action: one for each choice of all parts, which is a mask's length, or each element."""
     return space.size if isinstance(space, Box) else sum(space.parts)
+
+
+def outline(space: Space) -> str:
+    """Its sizes, which are all that a policy depends on: bounds may differ."""
+    return str(space.shape) if isinstance(space, Box) else f"{space.choices} choices"
 
 
 def mask_box(space: Choices) -> Box:

@@ -268,8 +268,9 @@ std::string learnerSettings(const Draft& draft) {
     if (spec.several.empty()) {
         refuse("fallback_action", written, "it should be a choice from 0 to " + std::to_string(spec.choices - 1));
     }
-    refuse("fallback_action", written,
-           "it should be a list of choices from 0 on, below " + Json(spec.several).dump() + " one by one");
+    std::vector<std::size_t> last = spec.several;
+    for (std::size_t& choice : last) --choice;
+    refuse("fallback_action", written, "it should be a choice for each part, from 0 to " + Json(last).dump());
 }
 
 std::vector<std::int64_t> fallbackChoices(const Json& written, const Spec& spec) {

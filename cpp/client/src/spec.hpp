@@ -39,8 +39,8 @@ struct Box {
 struct Spec {
     std::vector<std::pair<std::string, Box>> observation;  ///< Sorted by name; the mask is one of them.
     std::size_t choices = 0;                               ///< Those of all parts; 0 if an action is numbers.
-    std::vector<std::size_t> several = {};                 ///< Those of each part; empty if an action is one choice.
     Box action = {};                                       ///< The numbers, where `choices` is 0.
+    std::vector<std::size_t> several = {};                 ///< Choices of each part; empty if an action is one.
 
     /// Make an action several choices at once, with so many alternatives each.
     void setSeveral(std::vector<std::size_t> parts);

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.numerics import descend, make_rmsprop, set_lr
@@ -51,6 +52,7 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor | f
 
 class A2C:
     Config = A2CConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "trajectory", "size": 40}
     roles = ROLES
     blueprints = staticmethod(blueprints)

@@ -14,8 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rl4sys.algorithms.actor_critic import ILLEGAL
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.distributions import ILLEGAL
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
@@ -93,7 +94,7 @@ class _Actions(Protocol):
 
 class _BoxActions(BoxActions):
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, "sac")
+        super().__init__(spec)
         self.usual_entropy = -float(self.size)
 
     def blueprints(self, spec: Spec) -> Mapping[str, Blueprint]:
@@ -145,6 +146,7 @@ class _Choices:
 
 class SAC:
     Config = SACConfig
+    actions = (Actions.CHOICES, Actions.BOUNDED)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
 

@@ -55,11 +55,11 @@ uniform                   low, high              anywhere in low..high, whatever
 Draws (see `draws`) are used in order, row after row and in a row operation after operation: categorical takes 1 a
 row, multi_categorical 1 a part, epsilon_greedy 2 (whether to explore, then which), the Gaussians 2 an element
 (Box-Muller: z = sqrt(-2 ln(1 - u0)) cos(2 pi u1)), noisy_squash too, noise too unless its scale is 0, uniform 1 an
-element, the others none. The log-probability is that of the drawn action, which is the sum over its parts (of the value
-in -1..1 for the squashed Gaussian and uniform), 0 for the deterministic heads and noisy_squash. A NaN in the head's input
-gives a legal action, the first legal of each part or the NaN itself, and a NaN log-probability: cheap to test, impossible
-to miss. So no operation loses one: where attention or mean_rows meets a NaN, also in a part that is not legal or among the
-legal numbers, what it gives is NaN.
+element, the others none. The log-probability is that of the drawn action, the sum over its parts or elements (of the
+value in -1..1 for the squashed Gaussian and uniform), 0 for the deterministic heads and noisy_squash. A NaN in the
+head's input gives a legal action, the first legal of each part or the NaN itself, and a NaN log-probability: cheap to
+test, impossible to miss. So no operation loses one: where attention or mean_rows meets a NaN, also in a part that is
+not legal or among the legal numbers, what it gives is NaN.
 
 Memory is a vector of float32 that the program's host keeps from step to step, zeros at an episode's start. Each gru
 and lstm has a part of its own in it. A decision with a NaN log-probability leaves it as it was.
@@ -330,7 +330,8 @@ class Program:
         # The largest comes first: a sum of infinities, or of NaN, is no number to compare.
         if not (choices <= size).all() or (choices < 1).any() or (choices % 1).any() or choices.sum() != size:
             raise SpecError(
-                f"{self.head.name} got choices that are not whole numbers from 1 on, together the {size} numbers it takes"
+                f"{self.head.name} got choices that are not whole numbers from 1 on, together the {size} numbers "
+                "it takes"
             )
 
     def _memory_parts(self, weights: Columns) -> list[tuple[int, int, int]]:
