@@ -74,7 +74,12 @@ CASES = {
     "sac, numbers": ("sac", NUMBERS, BANDIT_REPLAY, {"size": 2000}),
     "sac, choices": ("sac", CHOICES, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
     "sql": ("sql", NUMBERS, {**BANDIT_SAMPLES, "reward_scale": 20, "particles": 16}, {"size": 2000}),
-    "iql, several": ("iql", SEVERAL, {**BANDIT_REPLAY, "expectile": 0.9, "temperature": 10.0}, {"size": 2000}),
+    "iql, several": (
+        "iql",
+        SEVERAL,
+        {**BANDIT_REPLAY, "gradient_steps": 2, "expectile": 0.9, "temperature": 10.0},
+        {"size": 2000},
+    ),
     "iql, numbers": ("iql", NUMBERS, {**BANDIT_REPLAY, "expectile": 0.9, "initial_log_std": 0.0}, {"size": 2000}),
     "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
@@ -285,6 +290,24 @@ def test_it_never_draws_an_illegal_action(name: str, kind: Actions) -> None:
         learner.learn([episode(learner, spec, rng, draws, number)])
     assert learner.version > 0
     assert_legal()
+
+
+def test_several_choices_are_cloned() -> None:
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": "bc", "train_frequency": 16, "gradient_steps": 2, "lr": 5e-3}),
+        networks=parse_networks({}, "bc"),
+        buffer=parse_buffer({"size": 4000}, "bc"),
+    )
+    learner, rng = build_learner(SEVERAL, config, seed=1), np.random.default_rng(0)
+    for number in range(400):
+        seen = observe(SEVERAL, rng, 9)
+        worth = np.where(seen["mask"], seen["state"], -np.inf)[:8]
+        action = np.stack([worth[:, :4].argmax(1), worth[:, 4:].argmax(1)], axis=1)
+        columns = {f"obs.{name}": column for name, column in seen.items()} | {"action": action}
+        columns |= {name: np.zeros(8, np.float32) for name in ("reward", "log_prob")}
+        learner.learn([Trajectory(learner.version, columns, episode=number, terminated=True)])
+    seen = observe(SEVERAL, rng, 2000)
+    assert reward(SEVERAL, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean() > 0.85
 
 
 def test_what_is_refused_is_counted() -> None:

@@ -93,9 +93,8 @@ def _check_column(name: str, column: Array, dtype: str, shape: tuple[int, ...]) 
 def _check_choices(trajectory: Trajectory, action: Choices) -> None:
     chosen = trajectory.columns["action"]
     if not in_range(action, chosen):
-        raise SpecError(
-            f"an action is not one of the {action.choices!s:.80} choices: {chosen.min(0)!s:.80}..{chosen.max(0)!s:.80}"
-        )
+        last = np.array(action.choices) - 1
+        raise SpecError(f"an action lies outside 0..{last!s:.80}: {chosen.min(0)!s:.80}..{chosen.max(0)!s:.80}")
     mask = trajectory.columns.get(OBSERVATION + MASK)
     if mask is None:
         return
