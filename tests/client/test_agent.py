@@ -122,8 +122,8 @@ SEVERAL = Spec({"mask": mask_box(MultiDiscrete((3, 2))), "state": Box((3,))}, Mu
 def test_several_choices_are_made_at_once_and_recorded(
     server: ScriptedServer, make_agent: MakeAgent, inference: str
 ) -> None:
+    policy = server.policy = SnapshotPolicy(make_snapshot(SEVERAL, 1))
     agent = make_agent(server, action=[3, 2], mask=True, seed=5, inference=inference)
-    policy = SnapshotPolicy(make_snapshot(SEVERAL, 1))
     draws = Draws(int(np.random.SeedSequence([5, 0]).generate_state(2, np.uint64)[1]))
     rng, trajectory, actions, masks = np.random.default_rng(0), None, [], []
     for number in range(40):
