@@ -668,7 +668,7 @@ TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {
 }
 
 TEST_F(AgentTest, SeveralChoicesOfAServerAreTakenOnlyIfAllAreLegal) {
-    ScriptedServer server;
+    ScriptedServer server("multi_categorical_masked.safetensors");
     std::atomic<std::int64_t> second = 4;
     server.actBy([&](const v1::ActRequest& request, v1::ActReply& reply) {
         const std::int64_t act[] = {1, second};
@@ -680,10 +680,13 @@ TEST_F(AgentTest, SeveralChoicesOfAServerAreTakenOnlyIfAllAreLegal) {
         reply.set_draws_counter(request.draws_counter() + 2);
         return grpc::Status::OK;
     });
-    RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}, {"action", {2, 5}}});
+    RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}, {"action", {2, 5}}, {"mask", true}});
     RL4SysTrajectory trajectory;
     const RL4SysAction action = step(agent, trajectory);
     EXPECT_TRUE(std::ranges::equal(action.choices(), std::array<std::int64_t, 2>{1, 4}));
+    const std::array<bool, 7> forbidding{true, true, true, true, true, true, false};
+    EXPECT_EQ(agent.requestForAction(trajectory, observation, forbidding).fallbackReason(),
+              "the server's choice is not legal");
     second = 5;
     EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(), "the server's choice is not legal");
     ASSERT_TRUE(agent.flush(patience));
