@@ -68,3 +68,6 @@ def test_what_it_does_not_take_is_refused_with_the_names_of_those_that_do(name: 
 def test_one_of_the_users_own_that_does_not_say_is_tried_with_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ALGORITHMS, "_own", {"own": object})
     check_actions("own", MultiDiscrete((2, 2)))
+    with pytest.raises(ConfigError) as refusal:
+        check_actions("dqn", MultiDiscrete((2, 2)))
+    assert "own" not in str(refusal.value), "nobody knows whether it would do"

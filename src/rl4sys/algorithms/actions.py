@@ -33,15 +33,15 @@ def kind_of(space: Space) -> Actions:
 
 
 def takes(algorithm: str) -> Sequence[Actions]:
-    """The kinds that it takes; one of the user's own that does not say is tried with any."""
-    kinds: Sequence[Actions] = getattr(ALGORITHMS.get(algorithm), "actions", ALL_ACTIONS)
+    """The kinds that it says it takes; none where one of the user's own says nothing, and is tried with any."""
+    kinds: Sequence[Actions] = getattr(ALGORITHMS.get(algorithm), "actions", ())
     return kinds
 
 
 def check_actions(algorithm: str, space: Space) -> None:
     """`ConfigError`, with what would do instead, if the algorithm does not take such actions."""
     kind, taken = kind_of(space), takes(algorithm)
-    if kind in taken:
+    if not taken or kind in taken:
         return
     bound = "give the action space finite low and high, or " if kind == Actions.UNBOUNDED else ""
     fitting = [name for name in ALGORITHMS.names() if kind in takes(name)]
