@@ -120,10 +120,12 @@ SEVERAL = Spec({"mask": mask_box(MultiDiscrete((3, 2))), "state": Box((3,))}, Mu
 
 @pytest.mark.parametrize("inference", ["local", "remote"])
 def test_several_choices_are_made_at_once_and_recorded(
-    server: ScriptedServer, make_agent: MakeAgent, inference: str
+    make_server: MakeServer, make_agent: MakeAgent, inference: str
 ) -> None:
+    server = make_server() if inference == "local" else make_server(lambda session: session.welcome())
     policy = server.policy = SnapshotPolicy(make_snapshot(SEVERAL, 1))
-    agent = make_agent(server, action=[3, 2], mask=True, seed=5, inference=inference)
+    patient = {"act_timeout_seconds": 10.0}
+    agent = make_agent(server, action=[3, 2], mask=True, seed=5, inference=inference, server=patient)
     draws = Draws(int(np.random.SeedSequence([5, 0]).generate_state(2, np.uint64)[1]))
     rng, trajectory, actions, masks = np.random.default_rng(0), None, [], []
     for number in range(40):
