@@ -139,7 +139,7 @@ def test_several_choices_at_once_are_learnt_from_and_the_same_in_both_languages(
     assert learnt["steps_acknowledged"] == 2000
     assert learnt["fallback_decisions"] == learnt["trajectories_refused"] == 0
     assert learnt["versions_adopted"] > 2
-    changes = {**sizes, "seed": 7, "pin_version": 0, "policy_id": "several"}
+    changes = {**sizes, "seed": 7, "pin_version": learnt["version"], "policy_id": "several"}
     seen = drive(server.address, "pinned", steps=100, **changes).result()
     config = {"client_id": "other", **SMALL_PPO, **changes, "server": {"address": server.address}}
     with RL4SysAgent({**config, "outbox": {"spool": str(tmp_path / "python")}}) as agent:
