@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from rl4sys.algorithms.actions import Actions, takes
 from rl4sys.errors import ConfigError, ExportError
 from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.registry import ALGORITHMS
-from rl4sys.spec import Box, Discrete, Space, Spec
+from rl4sys.spec import Box, Choices, Discrete, MultiDiscrete, Space, Spec, mask_box
 
 PAGE = Path(__file__).parent.parent / "docs" / "algorithms.md"
 BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
 
-BOUNDED, UNBOUNDED = Box((2,), low=(-1.0,), high=(1.0,)), Box((2,))
 STATE, ITEMS = {"state": Box((3,))}, {"items": Box((4, 3))}
-MASK = {"mask": Box((4,), "bool", (0.0,), (1.0,))}
-SPACES: dict[str, Spec] = {
-    "choices": Spec(STATE, Discrete(4)),
-    "choices, masked": Spec(STATE | MASK, Discrete(4)),
-    "numbers": Spec(STATE, BOUNDED),
-    "numbers without bounds": Spec(STATE, UNBOUNDED),
+SPACES: dict[Actions, Space] = {
+    Actions.CHOICES: Discrete(4),
+    Actions.SEVERAL: MultiDiscrete((3, 2)),
+    Actions.BOUNDED: Box((2,), low=(-1.0,), high=(1.0,)),
+    Actions.UNBOUNDED: Box((2,)),
 }
 SEEN: dict[str, dict[str, Box]] = {
     "mlp": STATE,
@@ -49,9 +48,19 @@ def main() -> int:
 
 def tables() -> str:
     names = ALGORITHMS.names()
-    spaces = [[name, *(mark(works(name, spec, "mlp")) for spec in SPACES.values())] for name in names]
+    spaces = [[name, *(mark(kind in takes(name)) for kind in SPACES)] for name in names]
     networks = [[name, *(mark(works(name, *seen_by(name, network))) for network in SEEN)] for name in names]
     return "\n\n".join([table(["algorithm, actions", *SPACES], spaces), table(["algorithm, network", *SEEN], networks)])
+
+
+def specs(kind: Actions) -> list[Spec]:
+    """All that is to work of a kind of actions: choices come with a mask too."""
+    space = SPACES[kind]
+    return [Spec(STATE, space)] if isinstance(space, Box) else [Spec(STATE, space), masked(space)]
+
+
+def masked(space: Choices) -> Spec:
+    return Spec(STATE | {"mask": mask_box(space)}, space)
 
 
 def works(algorithm: str, spec: Spec, network: str) -> bool:
@@ -76,8 +85,7 @@ def build(algorithm: str, spec: Spec, network: str) -> Learner:
 
 
 def seen_by(algorithm: str, network: str) -> tuple[Spec, str]:
-    action: Space = Discrete(4) if works(algorithm, SPACES["choices"], "mlp") else BOUNDED
-    return Spec(SEEN[network], action), network
+    return Spec(SEEN[network], SPACES[takes(algorithm)[0]]), network
 
 
 def mark(works: bool) -> str:

@@ -24,7 +24,7 @@ from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_form import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot, input_size
-from rl4sys.spec import Array, Box, Discrete, Space, Spec
+from rl4sys.spec import Array, Box, Discrete, MultiDiscrete, Space, Spec, numbers_of
 from rl4sys.wire.delta import difference, digest
 from rl4sys.wire.messages import Delta, ServerMessage
 from rl4sys.wire.messages import Snapshot as SnapshotMessage
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def outputs(self) -> int:
-        size = self.action.choices if isinstance(self.action, Discrete) else self.action.size
+        size = numbers_of(self.action)
         return 2 * size if self.head.startswith("squashed") or self.head == "uniform" else size
 
     @property
@@ -84,6 +84,9 @@ CASES = {
     "noisy_squash": Case(TORQUES, "noisy_squash", "relu", (16,), key=10, gain=0.5),
     "squash": Case(TORQUES, "squash", "silu", (16,), key=11),
     "uniform": Case(TORQUES, "uniform", "tanh", (8,), key=12),
+    "multi_categorical": Case(MultiDiscrete((3, 1, 4)), "multi_categorical", "tanh", (16, 16), key=18),
+    "multi_categorical_masked": Case(MultiDiscrete((2, 5)), "multi_categorical", "relu", (16,), key=19, masked=True),
+    "multi_argmax": Case(MultiDiscrete((3, 1, 4)), "multi_argmax", "silu", (16,), key=20),
 }
 
 
@@ -124,6 +127,9 @@ class Maker:
         if isinstance(case.action, Box) and case.head != "mode":
             self.weights |= dict(zip(("low", "high"), case.action.bounds(), strict=True))
             return Operation(case.head, ("low", "high"), BOUNDED_OPTIONS.get(case.head, {}))
+        if isinstance(case.action, MultiDiscrete):
+            self.weights["choices"] = np.array(case.action.choices, np.float32)
+            return Operation(case.head, ("choices",))
         return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
 
     def add(self, name: str, *inputs: int, weights: dict[str, Array] | None = None, **options: float) -> int:
@@ -257,7 +263,8 @@ def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
     chance, inputs = Draws(case.key, 2 * 10**9), input_size(case.spec)
     rows = (4.0 * chance.uniforms(DECISIONS * inputs).reshape(-1, inputs) - 2.0).astype(np.float32)
     program = NumpyProgram(snapshot.program, snapshot.weights, inputs)
-    masks = _masks(chance, program.output_size) if case.spec.masked else None
+    parts = snapshot.program.head.parts(program.output_size, snapshot.weights)
+    masks = _masks(chance, parts) if case.spec.masked else None
     draws, memory, memories, decisions = Draws(case.key), np.zeros(program.memory_size, np.float32), [], []
     for row, mask in zip(rows, [None] * DECISIONS if masks is None else masks, strict=True):
         decisions.append(program.decide(row, mask, draws, memory))
@@ -272,9 +279,10 @@ def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
     return tensors.encode(columns, {"key": str(case.key)})
 
 
-def _masks(chance: Draws, actions: int) -> Array:
-    masks: Array = chance.uniforms(DECISIONS * actions).reshape(-1, actions) < 0.4
-    masks[np.arange(DECISIONS), np.arange(DECISIONS) % actions] = True
+def _masks(chance: Draws, parts: tuple[int, ...]) -> Array:
+    masks: Array = chance.uniforms(DECISIONS * sum(parts)).reshape(DECISIONS, -1) < 0.4
+    for start, choices in zip(np.cumsum((0, *parts)), parts, strict=False):
+        masks[np.arange(DECISIONS), start + np.arange(DECISIONS) % choices] = True
     return masks
 
 

@@ -59,7 +59,7 @@ def test_the_parameters_of_dqn_are_those_of_its_critic(dueling: bool, networks: 
 
 
 def test_dqn_refuses_continuous_actions_before_it_counts() -> None:
-    with pytest.raises(ConfigError, match="dqn needs discrete actions"):
+    with pytest.raises(ConfigError, match="dqn takes actions that are choices, and these are numbers"):
         learner_cost(NUMBERS, make_config("dqn", {}))
 
 

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from rl4sys.errors import SpecError
-from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.spec import (
+    Box,
+    Discrete,
+    MultiDiscrete,
+    Spec,
+    first_permitted,
+    in_range,
+    leaves_choice,
+    mask_box,
+    numbers_of,
+    permitted,
+)
 from rl4sys.trajectory import Trajectory
 
 SPEC = Spec(
@@ -16,11 +27,52 @@ SPEC = Spec(
 )
 
 
-def test_a_spec_survives_json() -> None:
+SEVERAL = MultiDiscrete((3, 1, 2))
+
+
+@pytest.mark.parametrize("spec", [SPEC, Spec({"state": Box((2,)), "mask": mask_box(SEVERAL)}, SEVERAL)])
+def test_a_spec_survives_json(spec: Spec) -> None:
     import json
 
-    text = json.dumps(SPEC.to_json(), allow_nan=False)
-    assert Spec.from_json(json.loads(text)) == SPEC
+    text = json.dumps(spec.to_json(), allow_nan=False)
+    assert Spec.from_json(json.loads(text)) == spec
+
+
+def test_several_choices_are_a_list_of_them() -> None:
+    assert (SEVERAL.shape, SEVERAL.dtype, numbers_of(SEVERAL)) == ((3,), "int64", 6)
+    assert Spec({"state": Box((2,))}, SEVERAL).to_json()["action"] == {"kind": "multi_discrete", "choices": [3, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    "choices", [[], [3, 0], [3, -1], [2**63], [2**62, 2**62], 3, "12", [1.5], [[2]], None, {"a": 2}, [10**400]]
+)
+def test_several_choices_that_nobody_could_make_are_refused(choices: object) -> None:
+    value = {**SPEC.to_json(), "action": {"kind": "multi_discrete", "choices": choices}}
+    del value["observation"]["mask"]
+    with pytest.raises(SpecError):
+        Spec.from_json(value)
+
+
+def test_several_choices_are_no_observation() -> None:
+    value = {**SPEC.to_json(), "action": {"kind": "discrete", "choices": 3}}
+    value["observation"]["state"] = {"kind": "multi_discrete", "choices": [2]}
+    with pytest.raises(SpecError, match="observations are boxes"):
+        Spec.from_json(value)
+
+
+def test_a_mask_of_several_choices_speaks_of_every_part() -> None:
+    mask = np.array([[False, True, True, True, False, True], [True, True, True, True, True, True]])
+    assert leaves_choice(SEVERAL, mask)
+    assert not leaves_choice(SEVERAL, np.array([[True, True, True, False, True, True]]))
+    assert permitted(SEVERAL, np.array([[1, 0, 1], [0, 0, 0]]), mask)
+    assert not permitted(SEVERAL, np.array([[1, 0, 0], [0, 0, 0]]), mask)
+    assert first_permitted(SEVERAL, mask[0]).tolist() == [1, 0, 1]
+    assert first_permitted(Discrete(3), mask[0, :3]).tolist() == 1
+    assert in_range(SEVERAL, np.array([[2, 0, 1]]))
+    for wrong in ([3, 0, 1], [2, 1, 1], [2, 0, -1]):
+        assert not in_range(SEVERAL, np.array([wrong]))
+    with pytest.raises(SpecError, match=r"the mask is bool of shape \(3,\); it should be bool of \(6,\)"):
+        Spec({"state": Box((2,)), "mask": mask_box(Discrete(3))}, SEVERAL)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "rl4sys/program.hpp"
@@ -16,7 +17,8 @@ inline void decideOnce(const Program& program) {
     Draws draws;
     Scratch scratch;
     if (program.discrete()) {
-        program.decide(row, {}, draws, scratch, memory);
+        std::vector<std::int64_t> action(program.actionSize());
+        program.decide(row, {}, draws, scratch, action, memory);
     } else {
         std::vector<float> action(program.actionSize());
         program.decide(row, draws, scratch, action, memory);

@@ -130,6 +130,12 @@ NewArray<float> newFloats(std::size_t rows, std::size_t columns) {
     return {python().float32, nb::make_tuple(rows, columns)};
 }
 
+/// One number a row where actions are one choice, else a row of them.
+NewArray<std::int64_t> newChoices(std::size_t rows, std::size_t parts, bool several) {
+    const nb::object shape = several ? nb::object(nb::make_tuple(rows, parts)) : nb::object(nb::int_(rows));
+    return {python().int64, shape};
+}
+
 /// Observations or a mask: as given if it fits, else what the numpy form's checks make of it.
 class Input {
 public:
@@ -291,8 +297,13 @@ nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb:
         mask.openMask(givenMask, program.outputSize());
         legal = mask.values<bool>();
     }
-    const Choice choice = program.decide(row, legal, draws, scratch(), memory);
-    return nb::make_tuple(choice.action, choice.logProb);
+    if (!program.several()) {
+        const Choice choice = program.decide(row, legal, draws, scratch(), memory);
+        return nb::make_tuple(choice.action, choice.logProb);
+    }
+    NewArray<std::int64_t> action(python().int64, nb::int_(program.actionSize()));
+    const float logProb = program.decide(row, legal, draws, scratch(), action.values(), memory);
+    return nb::make_tuple(action.release(), logProb);
 }
 
 nb::tuple decideBox(const Program& program, std::span<const float> row, nb::handle mask, Draws& draws,
@@ -325,18 +336,15 @@ nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle give
         std::ranges::copy(mask.values<bool>(), copied.get());
     }
     program.checkMask(legal, rows.rows());
-    std::vector<Choice> choices(rows.rows());
+    NewArray<std::int64_t> actions = newChoices(rows.rows(), program.actionSize(), program.several());
+    NewArray<float> logProbs = newFloats(rows.rows());
+    const auto choices = actions.values();
+    const auto logs = logProbs.values();
     // Taken beforehand: another thread may use the same draws while this one has let go of the interpreter.
-    Draws mine = draws.take(choices.size() * program.drawsPerRow());
+    Draws mine = draws.take(rows.rows() * program.drawsPerRow());
     {
         nb::gil_scoped_release released;
-        program.act(rows.values<float>(), legal, mine, scratch(), choices, memory);
-    }
-    NewArray<std::int64_t> actions(python().int64, nb::int_(choices.size()));
-    NewArray<float> logProbs = newFloats(choices.size());
-    for (std::size_t row = 0; row < choices.size(); ++row) {
-        actions.values()[row] = choices[row].action;
-        logProbs.values()[row] = choices[row].logProb;
+        program.act(rows.values<float>(), legal, mine, scratch(), choices, logs, memory);
     }
     return nb::make_tuple(actions.release(), logProbs.release());
 }
@@ -377,17 +385,26 @@ std::span<const bool> openMask(Input& mask, nb::handle given, const Recorder& re
     return mask.values<bool>();
 }
 
+nb::object chooseAndRecord(Recorder& recorder, const Program& program, std::span<const float> row,
+                           std::span<const bool> legal, Draws& draws) {
+    if (!program.several()) {
+        std::int64_t choice = 0;
+        const std::optional<float> logProb =
+            recorder.decide(program, row, legal, draws, scratch(), std::span(&choice, 1));
+        return logProb ? nb::object(nb::make_tuple(choice, *logProb)) : nb::none();
+    }
+    NewArray<std::int64_t> action(python().int64, nb::int_(recorder.actionSize()));
+    const std::optional<float> logProb = recorder.decide(program, row, legal, draws, scratch(), action.values());
+    return logProb ? nb::object(nb::make_tuple(action.release(), *logProb)) : nb::none();
+}
+
 nb::object decideAndRecord(Recorder& recorder, const Program& program, nb::handle givenRow, nb::handle givenMask,
                            Draws& draws) {
     Input row;
     Input mask;
     row.openFlatRow(givenRow, recorder.inputSize());
     const std::span<const bool> legal = openMask(mask, givenMask, recorder);
-    if (recorder.choices() > 0) {
-        const std::optional<Choice> choice = recorder.decide(program, row.values<float>(), legal, draws, scratch());
-        if (!choice) return nb::none();
-        return nb::make_tuple(choice->action, choice->logProb);
-    }
+    if (recorder.choices() > 0) return chooseAndRecord(recorder, program, row.values<float>(), legal, draws);
     NewArray<float> action = newFloats(recorder.actionSize());
     const std::optional<float> logProb =
         recorder.decide(program, row.values<float>(), draws, scratch(), action.values());
@@ -402,7 +419,7 @@ public:
         : masked_(recorder.masked()), discrete_(recorder.choices() > 0),
           row_(newFloats(recorder.steps() + 1, recorder.inputSize())),
           mask_(python().boolean, nb::make_tuple(masked_ ? recorder.steps() + 1 : 0, recorder.choices())),
-          choice_(python().int64, nb::int_(discrete_ ? recorder.steps() : 0)),
+          choice_(newChoices(discrete_ ? recorder.steps() : 0, recorder.actionSize(), recorder.actionSize() > 1)),
           move_(newFloats(discrete_ ? 0 : recorder.steps(), recorder.actionSize())),
           reward_(newFloats(recorder.steps())), logProb_(newFloats(recorder.steps())),
           memory_(newFloats(1, recorder.memorySize())) {}

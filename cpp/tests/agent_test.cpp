@@ -287,6 +287,68 @@ TEST_F(AgentTest, ForbiddenChoicesAreNeverMade) {
     EXPECT_THROW(agent.requestForAction(trajectory, observation, std::array<bool, 7>{}), std::invalid_argument);
 }
 
+TEST_F(AgentTest, SeveralChoicesAreMadeAtOnceAndSentSideBySide) {
+    ScriptedServer server("multi_categorical_masked.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {2, 5}}, {"mask", true}});
+    RL4SysTrajectory trajectory;
+    std::vector<std::int64_t> made;
+    RL4SysAction action;
+    for (std::size_t i = 0; i < 40; ++i) {
+        // Only one choice of the first part, and two of the second.
+        const std::array<bool, 7> mask{i % 2 == 0, i % 2 == 1, true, false, false, i % 5 > 0, false};
+        action = agent.requestForAction(trajectory, observation, mask);
+        ASSERT_EQ(action.choices().size(), 2u);
+        EXPECT_EQ(action.choices()[0], static_cast<std::int64_t>(i % 2));
+        EXPECT_TRUE(mask[2 + static_cast<std::size_t>(action.choices()[1])]);
+        EXPECT_EQ(action.act(), -1);
+        EXPECT_TRUE(action.values().empty());
+        made.insert(made.end(), action.choices().begin(), action.choices().end());
+        agent.addToTrajectory(trajectory, action);
+    }
+    EXPECT_GT(std::set<std::int64_t>(made.begin(), made.end()).size(), 2u);
+    const std::array<bool, 7> hopeless{true, true};
+    EXPECT_THROW(agent.requestForAction(trajectory, observation, hopeless), std::invalid_argument);
+    agent.markEndOfTrajectory(trajectory, action);
+    ASSERT_TRUE(agent.flush(patience));
+    const v1::Trajectory sent = server.received().at(0);
+    EXPECT_EQ(valuesOf<std::int64_t>(sent, "action"), made);
+    EXPECT_EQ(ScriptedServer::column(sent, "action").shape(1), 2u);
+    EXPECT_EQ(ScriptedServer::column(sent, "obs.mask").shape(1), 7u);
+}
+
+TEST_F(AgentTest, AModelForOtherPartsIsNotActedBy) {
+    ScriptedServer server("multi_categorical.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {1, 3, 4}}, {"server", {{"timeout_seconds", 0.2}}}});
+    RL4SysTrajectory trajectory;
+    EXPECT_FALSE(step(agent, trajectory).fallbackReason().empty());
+    EXPECT_NE(agent.statistics().lastProblem.find("(3, 1, 4) choices; this client has"), std::string::npos)
+        << agent.statistics().lastProblem;
+}
+
+TEST_F(AgentTest, FallbacksOfSeveralChoicesAreLegalInEachPart) {
+    AgentOptions options;
+    std::vector<std::int64_t> wanted{1, 4};
+    options.fallbackChoices = [&](std::span<const float>, std::span<const bool>, std::span<std::int64_t> choices) {
+        std::ranges::copy(wanted, choices.begin());
+    };
+    const Json changes{{"action", {2, 5}},
+                       {"mask", true},
+                       {"fallback_action", {0, 2}},
+                       {"server", {{"timeout_seconds", 0.01}}}};
+    RL4SysAgent agent = makeAgent("127.0.0.1:1", changes, options);
+    RL4SysTrajectory trajectory;
+    const auto chosen = [&](const std::array<bool, 7>& mask) {
+        const RL4SysAction action = agent.requestForAction(trajectory, observation, mask);
+        EXPECT_FALSE(action.fallbackReason().empty());
+        return std::vector(action.choices().begin(), action.choices().end());
+    };
+    EXPECT_EQ(chosen({true, true, true, true, true, true, true}), (std::vector<std::int64_t>{1, 4}));
+    EXPECT_EQ(chosen({true, true, true, true, true, true, false}), (std::vector<std::int64_t>{0, 2}));
+    EXPECT_EQ(chosen({false, true, false, false, false, true, false}), (std::vector<std::int64_t>{1, 3}));
+    wanted = {2, 0};
+    EXPECT_EQ(chosen({true, true, true, true, true, true, true}), (std::vector<std::int64_t>{0, 2}));
+}
+
 TEST_F(AgentTest, ObservationsThatAreNotNumbersEndInAFallbackAndBreakTheTrajectory) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
@@ -603,6 +665,32 @@ TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {
     ASSERT_TRUE(agent.flush(patience));
     EXPECT_EQ(valuesOf<float>(server.received().at(0), "log_prob"), std::vector<float>{-0.5f});
     EXPECT_EQ(server.received().at(0).version(), 9u);
+}
+
+TEST_F(AgentTest, SeveralChoicesOfAServerAreTakenOnlyIfAllAreLegal) {
+    ScriptedServer server("multi_categorical_masked.safetensors");
+    std::atomic<std::int64_t> second = 4;
+    server.actBy([&](const v1::ActRequest& request, v1::ActReply& reply) {
+        const std::int64_t act[] = {1, second};
+        reply.mutable_action()->set_dtype(v1::DTYPE_INT64);
+        reply.mutable_action()->set_values(std::string(reinterpret_cast<const char*>(act), sizeof act));
+        reply.set_log_prob(-0.5f);
+        reply.set_version(9);
+        reply.set_lineage("first");
+        reply.set_draws_counter(request.draws_counter() + 2);
+        return grpc::Status::OK;
+    });
+    RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}, {"action", {2, 5}}, {"mask", true}});
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = step(agent, trajectory);
+    EXPECT_TRUE(std::ranges::equal(action.choices(), std::array<std::int64_t, 2>{1, 4}));
+    const std::array<bool, 7> forbidding{true, true, true, true, true, true, false};
+    EXPECT_EQ(agent.requestForAction(trajectory, observation, forbidding).fallbackReason(),
+              "the server's choice is not legal");
+    second = 5;
+    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(), "the server's choice is not legal");
+    ASSERT_TRUE(agent.flush(patience));
+    EXPECT_EQ(valuesOf<std::int64_t>(server.received().at(0), "action"), (std::vector<std::int64_t>{1, 4}));
 }
 
 }  // namespace

@@ -57,8 +57,9 @@ protected:
 private:
     std::filesystem::path writeConfig() {
         const std::filesystem::path path = directory_.path() / "client.json";
-        std::ofstream(path) << R"({"observation": {"grid": [2, 1], "state": 6}, "action": 4, "server": {"address": ")"
-                            << server_.address() << R"("}})";
+        const char* action = std::string(GetParam()) == "multi_categorical" ? "[3, 1, 4]" : "4";
+        std::ofstream(path) << R"({"observation": {"grid": [2, 1], "state": 6}, "action": )" << action
+                            << R"(, "server": {"address": ")" << server_.address() << R"("}})";
         return path;
     }
 };
@@ -73,7 +74,7 @@ TEST_P(AllocationTest, DecisionsCutsAndEpisodesAllocateNothingOnceTheClientIsWar
     EXPECT_EQ(allocations - before, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, AllocationTest, testing::Values("categorical", "gru"),
+INSTANTIATE_TEST_SUITE_P(Policies, AllocationTest, testing::Values("categorical", "multi_categorical", "gru"),
                          [](const auto& policy) { return std::string(policy.param); });
 
 }  // namespace

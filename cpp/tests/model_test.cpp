@@ -109,7 +109,7 @@ TEST_F(ModelTest, IsRefusedWithAVersionThatNoLearnerReaches) {
 
 TEST_F(ModelTest, IsRefusedForASpecOfOtherSizes) {
     expectRefused(fullMessage(goldenFile("argmax.safetensors")), nullptr,
-                  "the server's model is for {'grid': (2, 1), 'state': (6)}, 4; this client has "
+                  "the server's model is for {'grid': (2, 1), 'state': (6)}, 4 choices; this client has "
                   "{'grid': (2, 1), 'state': (6)}, (3)");
     expectRefused(fullMessage(goldenFile("categorical_masked.safetensors")), nullptr, "'mask': (7)");
 }

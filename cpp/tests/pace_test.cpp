@@ -29,8 +29,9 @@ protected:
 
     static void take(Episode& episode, int steps, bool rewarded = true) {
         const float row[] = {1.0f};
+        const std::int64_t choice[] = {0};
         for (int i = 0; i < steps; ++i) {
-            episode.recorder.pend(row, {}, Choice{0, 0.0f});
+            episode.recorder.pend(row, {}, choice, 0.0f);
             const std::size_t step = episode.recorder.commit();
             if (rewarded) episode.recorder.reward(step, 1.0);
         }

@@ -144,6 +144,25 @@ TEST(ProgramTest, SeesTheMaskAsNumbers) {
                   "the head argmax got 2 numbers for a mask of 3");
 }
 
+TEST(ProgramTest, MakesSeveralChoicesEachFromItsPart) {
+    const Operation head{"multi_argmax", {{{3}, {2, 1, 3}}}, {}, {}};
+    const Program program({head}, 6);
+    EXPECT_TRUE(program.several());
+    Scratch scratch;
+    Draws draws;
+    const std::array<float, 6> row{0, 1, 5, 3, 2, 9};
+    std::array<std::int64_t, 3> action{};
+    EXPECT_EQ(program.decide(row, {}, draws, scratch, action), 0.0f);
+    EXPECT_EQ(action, (std::array<std::int64_t, 3>{1, 0, 2}));
+    program.decide(row, std::array<bool, 6>{true, false, true, true, true, false}, draws, scratch, action);
+    EXPECT_EQ(action, (std::array<std::int64_t, 3>{0, 0, 0}));
+    expectRefusal(
+        [&] { program.decide(row, std::array<bool, 6>{true, true, false, true, true, true}, draws, scratch, action); },
+        "allows none of the 1 choices of a part");
+    expectRefusal([&] { program.decide(row, {}, draws, scratch); }, "room for 1 numbers was given; expected 3");
+    expectRefusal([&] { Program({head}, 7); }, "together the 7 numbers it takes");
+}
+
 TEST(ProgramTest, ValuesShareRoomOnceTheyAreNotNeeded) {
     const auto roomOf = [](std::size_t layers) {
         std::vector<Operation> operations;

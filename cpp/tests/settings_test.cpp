@@ -111,7 +111,7 @@ TEST_F(SettingsTest, HasTheDefaultsOfThePythonClient) {
     EXPECT_EQ(settings.flushSeconds, 5.0);
     EXPECT_TRUE(settings.outbox.spool.empty());
     EXPECT_EQ(settings.outbox.memoryBytes, 64U << 20);
-    EXPECT_EQ(settings.fallbackChoice, std::nullopt);
+    EXPECT_TRUE(settings.fallbackChoices.empty());
     EXPECT_TRUE(settings.fallbackValues.empty());
 }
 
@@ -134,12 +134,18 @@ TEST_F(SettingsTest, LooksForFilesInTheHomeOfWhoRunsIt) {
 }
 
 TEST_F(SettingsTest, ChecksTheFallbackAgainstTheSpec) {
-    EXPECT_EQ(loadWith(R"("fallback_action": 3)").fallbackChoice, 3);
+    EXPECT_EQ(loadWith(R"("fallback_action": 3)").fallbackChoices, std::vector<std::int64_t>{3});
     const Settings numbers =
         load(R"({"observation": 8, "action": {"size": 2, "low": -1, "high": 1}, "fallback_action": [0.5, -1]})");
     EXPECT_EQ(numbers.fallbackValues, (std::vector<float>{0.5f, -1.0f}));
     EXPECT_TRUE(says(problemWith(R"({"observation": 8, "action": 4, "fallback_action": 4})"),
                      "fallback_action is 4; it should be a choice from 0 to 3"));
+    const std::string several = R"({"observation": 8, "action": [3, 2], "fallback_action": )";
+    EXPECT_EQ(load(several + "[2, 1]}").fallbackChoices, (std::vector<std::int64_t>{2, 1}));
+    for (const char* wrong : {"[2, 2]", "[2]", "1", "[2, -1]", "[1.0, 1]", "[18446744073709551615, 0]"}) {
+        EXPECT_TRUE(says(problemWith(several + wrong + "}"), "it should be a choice for each part, from 0 to [2,1]"))
+            << wrong;
+    }
 }
 
 TEST_F(SettingsTest, CutsWaitsThatNoClockCanCount) {

@@ -244,11 +244,15 @@ TEST(SnapshotTest, RefusesAProgramThatDoesNotFitItsSpec) {
     };
     const json box{{"kind", "box"}, {"shape", {5}}, {"dtype", "float32"}, {"low", {nullptr}}, {"high", {nullptr}}};
     const json choices{{"kind", "discrete"}, {"choices", 3}};
-    expectRefusal(withAction("mode", choices), "the head mode does not draw actions of one of 3");
+    expectRefusal(withAction("mode", choices), "the head mode does not draw actions of choices of 3");
     expectRefusal(withAction("argmax", box), "the head argmax does not draw actions of a box of 5");
     expectRefusal(withAction("argmax", choices), "the program gives 4 numbers for an action space of 3");
     expectRefusal(withAction("mode", box), "the program gives 3 numbers for an action space of 5");
     expectRefusal(withAction("squashed_mode", box), "the program gives 6 numbers for an action space of 5");
+    const std::string others = "the head draws other choices than the spec has";
+    expectRefusal(withAction("argmax", {{"kind", "multi_discrete"}, {"choices", {4}}}), others);
+    expectRefusal(withAction("multi_argmax", {{"kind", "multi_discrete"}, {"choices", {1, 3, 4}}}), others);
+    expectRefusal(withAction("multi_argmax", {{"kind", "discrete"}, {"choices", 8}}), others);
 }
 
 }  // namespace

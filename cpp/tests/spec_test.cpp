@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -22,6 +23,12 @@ Spec choiceSpec() {
 
 Spec numberSpec() { return {{{"state", Box{{8}}}}, 0, Box{{2}, "float32", {-1, -2}, {infinity}}}; }
 
+Spec severalSpec() {
+    Spec spec{{{"mask", Box{{6}, "bool", {0}, {1}}}, {"state", Box{{2}}}}};
+    spec.setSeveral({3, 1, 2});
+    return spec;
+}
+
 json described(const Spec& spec) { return spec.toJson(); }
 
 TEST(SpecTest, CountsWhatPoliciesTakeAndGive) {
@@ -31,6 +38,24 @@ TEST(SpecTest, CountsWhatPoliciesTakeAndGive) {
     EXPECT_EQ(numberSpec().inputSize(), 8U);
     EXPECT_EQ(numberSpec().actionSize(), 2U);
     EXPECT_FALSE(numberSpec().masked());
+    EXPECT_EQ(severalSpec().choices, 6U);
+    EXPECT_EQ(severalSpec().actionSize(), 3U);
+}
+
+TEST(SpecTest, KnowsWhichOfSeveralChoicesAreLegal) {
+    const Spec spec = severalSpec();
+    EXPECT_TRUE(spec.allows(std::array<std::int64_t, 3>{2, 0, 1}, {}));
+    EXPECT_FALSE(spec.allows(std::array<std::int64_t, 3>{2, 1, 1}, {}));
+    EXPECT_FALSE(spec.allows(std::array<std::int64_t, 3>{-1, 0, 1}, {}));
+    const std::array<bool, 6> mask{false, true, true, true, false, true};
+    EXPECT_TRUE(spec.allows(std::array<std::int64_t, 3>{1, 0, 1}, mask));
+    EXPECT_FALSE(spec.allows(std::array<std::int64_t, 3>{0, 0, 1}, mask));
+    EXPECT_FALSE(spec.allows(std::array<std::int64_t, 3>{1, 0, 0}, mask));
+    EXPECT_TRUE(spec.leavesChoice(mask));
+    EXPECT_FALSE(spec.leavesChoice(std::array<bool, 6>{true, true, true, false, true, true}));
+    std::array<std::int64_t, 3> first{};
+    spec.chooseFirst(mask, first);
+    EXPECT_EQ(first, (std::array<std::int64_t, 3>{1, 0, 1}));
 }
 
 TEST(SpecTest, HasABoundForEveryElement) {
@@ -45,10 +70,11 @@ TEST(SpecTest, IsDescribedAsPythonDescribesIt) {
         "observation": {"state": {"kind": "box", "shape": [8], "dtype": "float32", "low": [null], "high": [null]}},
         "action": {"kind": "box", "shape": [2], "dtype": "float32", "low": [-1.0, -2.0], "high": [null]}})"));
     EXPECT_EQ(described(choiceSpec())["action"], json::parse(R"({"kind": "discrete", "choices": 3})"));
+    EXPECT_EQ(described(severalSpec())["action"], json::parse(R"({"kind": "multi_discrete", "choices": [3, 1, 2]})"));
 }
 
 TEST(SpecTest, IsTheSameAfterItWasDescribed) {
-    for (const Spec& spec : {choiceSpec(), numberSpec()}) {
+    for (const Spec& spec : {choiceSpec(), numberSpec(), severalSpec()}) {
         EXPECT_EQ(Spec::fromJson(spec.toJson()), spec);
         EXPECT_EQ(Spec::fromJson(json::parse(spec.toJson().dump())), spec);
     }
@@ -104,6 +130,15 @@ TEST(SpecTest, RefusesADescriptionWithOnePartWrong) {
         json description = choiceSpec().toJson();
         description[json::json_pointer(place)] = json::parse(value);
         EXPECT_THROW(Spec::fromJson(description), std::invalid_argument) << place << " = " << value;
+    }
+}
+
+TEST(SpecTest, RefusesSeveralChoicesThatNoPolicyCouldMake) {
+    for (const char* choices : {"[]", "3", "{}", "[3, 0]", "[3, -1]", "[2.5, 3]", "[true]", "[[3]]", "[3, 1]",
+                                "[18446744073709551615, 7]", "[2147483648, 2147483648]"}) {
+        json description = severalSpec().toJson();
+        description["action"]["choices"] = json::parse(choices);
+        EXPECT_THROW(Spec::fromJson(description), std::invalid_argument) << choices;
     }
 }
 

@@ -22,7 +22,7 @@ State: TypeAlias = Mapping[str, Any]
 """A tree of plain arrays, numbers and strings: everything needed to go on exactly."""
 
 MASK = "mask"
-"""The observation that says which discrete actions are legal now; recorded like any other observation."""
+"""The observation that says which choices are legal now, part after part; recorded like any other observation."""
 
 STATE = "state"
 """The observation of a system that has only one."""
@@ -45,8 +45,50 @@ class Discrete:
             raise SpecError(f"a discrete space needs at least 1 choice, got {self.choices}")
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        return (self.choices,)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return ()
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> str:
+        return "int64"
+
+    def legal(self, action: Array) -> Array:
+        """What the system is given when the policy drew ``action``."""
+        return action
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices made at once: of part i one of ``choices[i]`` alternatives, numbered from 0."""
+
+    choices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices or min(self.choices) < 1 or sum(self.choices) >= 2**63:
+            raise SpecError(
+                "a multi-discrete space needs at least 1 part, each at least 1 choice, and fewer than 2**63 in all; "
+                f"got {self.choices!s:.80}"
+            )
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.choices
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.choices),)
+
+    @property
+    def size(self) -> int:
+        return len(self.choices)
 
     @property
     def dtype(self) -> str:
@@ -99,7 +141,53 @@ class Box:
         return np.clip(action, low, high)
 
 
-Space: TypeAlias = Discrete | Box
+Choices: TypeAlias = Discrete | MultiDiscrete
+"""Actions made of numbered alternatives, in ``parts`` with so many each; one choice is one part."""
+
+Space: TypeAlias = Choices | Box
+
+
+def numbers_of(space: Space) -> int:
+    """Numbers that describe one action: one for each choice of all parts, which is a mask's length, or each element."""
+    return space.size if isinstance(space, Box) else sum(space.parts)
+
+
+def outline(space: Space) -> str:
+    """Its sizes, which are all that a policy depends on: bounds may differ."""
+    return str(space.shape) if isinstance(space, Box) else f"{space.choices} choices"
+
+
+def mask_box(space: Choices) -> Box:
+    """The observation that a mask of these choices is."""
+    return Box((numbers_of(space),), "bool", (0.0,), (1.0,))
+
+
+def in_range(space: Choices, actions: Array) -> bool:
+    """Whether every part of all actions, a row each, is one of its choices."""
+    chosen = actions.reshape(len(actions), -1)
+    return bool(((chosen >= 0) & (chosen < space.parts)).all())
+
+
+def permitted(space: Choices, actions: Array, mask: Array) -> bool:
+    """Whether the mask's rows allow every part of all actions, which are in range."""
+    chosen = actions.reshape(len(actions), -1) + _starts(space)
+    return bool(np.take_along_axis(mask, chosen, axis=-1).all())
+
+
+def leaves_choice(space: Choices, mask: Array) -> bool:
+    """Whether every row of the mask allows something of each part."""
+    return bool(np.logical_or.reduceat(mask, _starts(space), axis=-1).all())
+
+
+def first_permitted(space: Choices, mask: Array) -> Array:
+    """The first legal choice of each part by one row of a mask, in the action's shape."""
+    firsts = [int(part.argmax()) for part in np.split(mask, _starts(space)[1:])]
+    return np.array(firsts, np.int64).reshape(space.shape)
+
+
+def _starts(space: Choices) -> Array:
+    """Where each part begins in a mask."""
+    return np.cumsum((0, *space.parts[:-1]))
 
 
 @dataclass(frozen=True)
@@ -121,11 +209,11 @@ class Spec:
             self._check_mask(self.observation[MASK])
 
     def _check_mask(self, mask: Box) -> None:
-        if not isinstance(self.action, Discrete):
+        if isinstance(self.action, Box):
             raise SpecError("an action mask needs a discrete action space, and this one is continuous")
-        if (mask.dtype, mask.shape) != ("bool", (self.action.choices,)):
+        if (mask.dtype, mask.shape) != ("bool", (numbers_of(self.action),)):
             raise SpecError(
-                f"the mask is {mask.dtype} of shape {mask.shape}; it should be bool of ({self.action.choices},)"
+                f"the mask is {mask.dtype} of shape {mask.shape}; it should be bool of ({numbers_of(self.action)},)"
             )
 
     @property
@@ -156,6 +244,8 @@ class Spec:
 def _space_to_json(space: Space) -> dict[str, Any]:
     if isinstance(space, Discrete):
         return {"kind": "discrete", "choices": space.choices}
+    if isinstance(space, MultiDiscrete):
+        return {"kind": "multi_discrete", "choices": list(space.choices)}
     return {
         "kind": "box",
         "shape": list(space.shape),
@@ -168,6 +258,8 @@ def _space_to_json(space: Space) -> dict[str, Any]:
 def _space_from_json(value: Mapping[str, Any]) -> Space:
     if value["kind"] == "discrete":
         return Discrete(index(value["choices"]))
+    if value["kind"] == "multi_discrete":
+        return MultiDiscrete(tuple(index(choices) for choices in value["choices"]))
     low = tuple(-math.inf if b is None else float(b) for b in value["low"])
     high = tuple(math.inf if b is None else float(b) for b in value["high"])
     return Box(tuple(index(n) for n in value["shape"]), str(value["dtype"]), low, high)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl4sys.algorithms.a2c import policy_gradient_loss
 from rl4sys.algorithms.c51 import project
+from rl4sys.algorithms.distributions import categorical_kl, gaussian_kl
 from rl4sys.algorithms.dqn import best_legal, of_choice
 from rl4sys.algorithms.iql import expectile_loss, preference
 from rl4sys.algorithms.off_policy import td_target, weighted_mean
@@ -19,7 +20,7 @@ from rl4sys.algorithms.reinforce import complete_steps
 from rl4sys.algorithms.sac import squashed_sample, temperature_loss
 from rl4sys.algorithms.sql import soft_value, stein_direction
 from rl4sys.algorithms.td3 import smoothed
-from rl4sys.algorithms.trpo import categorical_kl, conjugate_gradients, gaussian_kl
+from rl4sys.algorithms.trpo import conjugate_gradients
 
 
 def t(*values: float) -> Tensor:

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import categorical_terms, gaussian_terms, importance
+from rl4sys.algorithms.actor_critic import importance
 from rl4sys.algorithms.base import Recipe
+from rl4sys.algorithms.distributions import categorical_terms, gaussian_terms
 from rl4sys.algorithms.numerics import descend, make_adam
 from rl4sys.algorithms.ppo import (
     PPO,

@@ -166,7 +166,7 @@ FILES = {
     "nesting without end": ("a: " + "[" * 3000, r"broken\.yaml is (nested too deeply|not valid YAML)"),
     "continuous actions for dqn": (
         "algorithm: {name: dqn}\nenvironment: {name: Pendulum-v1}\n",
-        r"dqn needs discrete actions, and this environment has continuous ones; use ppo",
+        r"dqn takes actions that are choices, and these are numbers within bounds; use a2c, bc, .* or trpo",
     ),
 }
 
@@ -266,7 +266,7 @@ def test_a_file_with_another_ending_is_suggested(rl4sys: Rl4sys, small_file: Pat
 def test_check_notices_what_only_building_shows(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("config", "check", "dqn_cartpole", "environment.name=Pendulum-v1")
     assert outcome.exit_code == 2
-    assert "dqn needs discrete actions" in outcome.err
+    assert "dqn takes actions that are choices" in outcome.err
 
 
 def test_resuming_with_other_settings_names_them(rl4sys: Rl4sys, finished_run: Path) -> None:

@@ -15,7 +15,7 @@ from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot, input_size
-from rl4sys.spec import STATE, Box, Discrete, Spec
+from rl4sys.spec import STATE, Box, Discrete, MultiDiscrete, Spec, numbers_of
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.delta import difference, digest
@@ -41,14 +41,15 @@ TIMEOUT_SECONDS = 20.0
 def make_snapshot(spec: Spec, version: int, *, bias: float | None = None) -> Snapshot:
     """A one-layer policy whose weights differ by version; ``bias`` fills its last layer, with NaN for instance."""
     rng = np.random.default_rng(version)
-    discrete = isinstance(spec.action, Discrete)
-    outputs = spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
+    outputs = numbers_of(spec.action)
     weights = {
         "w": rng.normal(size=(outputs, input_size(spec))).astype(np.float32),
         "b": np.full(outputs, 0.0 if bias is None else bias, np.float32),
     }
     head = Operation("categorical")
-    if not discrete:
+    if isinstance(spec.action, MultiDiscrete):
+        head, weights["choices"] = Operation("multi_categorical", ("choices",)), np.float32(spec.action.choices)
+    if isinstance(spec.action, Box):
         head, weights["log_std"] = Operation("gaussian", ("log_std",)), np.zeros(outputs, np.float32)
     return Snapshot(version, spec, Program((Operation("linear", ("w", "b")),), head), weights)
 

@@ -17,7 +17,7 @@ from rl4sys.client import RL4SysAction, RL4SysAgent, RL4SysTrajectory
 from rl4sys.errors import ConfigError, NumericalError, SpecError
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, in_range, mask_box, permitted
 from rl4sys.trajectory import Trajectory
 from tests.client.scripted import SPEC, TIMEOUT_SECONDS, ScriptedServer, Session, make_snapshot
 
@@ -113,6 +113,70 @@ def test_decisions_are_those_of_the_policy_draw_by_draw(server: ScriptedServer, 
     assert list(trajectory.columns["log_prob"]) == [np.float32(log_prob) for _, log_prob in expected]
     assert {a.version for a in system.actions} == {1}
     assert {a.fallback_reason for a in system.actions} == {None}
+
+
+SEVERAL = Spec({"mask": mask_box(MultiDiscrete((3, 2))), "state": Box((3,))}, MultiDiscrete((3, 2)))
+
+
+@pytest.mark.parametrize("inference", ["local", "remote"])
+def test_several_choices_are_made_at_once_and_recorded(
+    make_server: MakeServer, make_agent: MakeAgent, inference: str
+) -> None:
+    server = make_server() if inference == "local" else make_server(lambda session: session.welcome())
+    policy = server.policy = SnapshotPolicy(make_snapshot(SEVERAL, 1))
+    patient = {"act_timeout_seconds": 10.0}
+    agent = make_agent(server, action=[3, 2], mask=True, seed=5, inference=inference, server=patient)
+    draws = Draws(int(np.random.SeedSequence([5, 0]).generate_state(2, np.uint64)[1]))
+    rng, trajectory, actions, masks = np.random.default_rng(0), None, [], []
+    for number in range(40):
+        mask = rng.random(5) < 0.5
+        mask[[rng.integers(3), 3 + rng.integers(2)]] = True
+        trajectory, action = agent.request_for_action(trajectory, observation(number), mask)
+        agent.add_to_trajectory(trajectory, action)
+        expected, log_prob = policy.decide(observation(number), mask, draws)
+        assert (action.act.dtype, action.act.tolist()) == (np.int64, np.asarray(expected).tolist())
+        assert action.log_prob == pytest.approx(log_prob, abs=1e-6)
+        actions.append(action.act)
+        masks.append(mask)
+    agent.mark_end_of_trajectory(trajectory, action)
+    (sent,) = received(server, agent)
+    assert sent.columns["action"].tolist() == np.array(actions).tolist()
+    assert sent.columns["obs.mask"][:-1].tolist() == np.array(masks).tolist()
+    assert len(np.unique(actions, axis=0)) > 3
+
+
+def test_fallbacks_of_several_choices_are_legal_in_each_part(make_agent: MakeAgent) -> None:
+    wanted: list[Any] = [[2, 1]]
+    agent = make_agent(
+        "127.0.0.1:1",
+        action=[3, 2],
+        mask=True,
+        fallback_action=[1, 0],
+        server={"timeout_seconds": 0.01},
+        arguments={"fallback": lambda observation, mask: wanted[0]},
+    )
+
+    def choose(*mask: bool) -> list[int]:
+        _, action = agent.request_for_action(None, observation(0), np.array(mask))
+        assert action.fallback_reason is not None
+        assert in_range(SEVERAL.action, action.act[None])
+        assert permitted(SEVERAL.action, action.act[None], np.array([mask]))
+        return list(action.act)
+
+    assert choose(True, True, True, True, True) == [2, 1]
+    assert choose(True, True, True, True, False) == [1, 0]
+    assert choose(False, False, True, False, True) == [2, 1]
+    for wrong in ([3, 0], [0], 0, [0.5, 1], "xy", None):
+        wanted[0] = wrong
+        assert choose(True, True, True, True, True) == [1, 0]
+        assert choose(True, False, True, False, True) == [0, 1]
+
+
+def test_a_mask_leaves_each_part_something(server: ScriptedServer, make_agent: MakeAgent) -> None:
+    agent = make_agent(server, action=[3, 2], mask=True)
+    for trajectory in (None, agent.request_for_action(None, observation(0))[0]):
+        with pytest.raises(SpecError, match="each part"):
+            agent.request_for_action(trajectory, observation(0), np.array([True, True, True, False, False]))
 
 
 def test_rewards_may_come_before_the_step_is_added_or_long_after(server: ScriptedServer, make_agent: MakeAgent) -> None:

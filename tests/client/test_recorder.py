@@ -25,10 +25,12 @@ from rl4sys.spec import Array, Box, Discrete, Spec
 LINEAR = Operation("linear", ("w", "b"))
 CATEGORICAL = Program((LINEAR, Operation("tanh")), Operation("categorical"))
 GAUSSIAN = Program((LINEAR,), Operation("gaussian", ("log_std",)))
+SEVERAL = Program((LINEAR,), Operation("multi_categorical", ("choices",)))
 WEIGHTS: dict[str, Array] = {
     "w": np.array([[1, -1], [0.5, 2], [-1, 0.25]], np.float32),
     "b": np.array([0, 0.5, -0.5], np.float32),
     "log_std": np.array([-1, 0, 0.5], np.float32),
+    "choices": np.array([1, 2], np.float32),
 }
 ROW = np.array([0.5, -1], np.float32)
 NEXT = np.array([2, 3], np.float32)
@@ -44,6 +46,9 @@ class Form:
 
     def discrete(self, masked: bool = False) -> NumpyRecorder:
         return self.recorder(2, 3, 1, masked)
+
+    def several(self, masked: bool = False) -> NumpyRecorder:
+        return self.recorder(2, 3, 2, masked)
 
     def continuous(self) -> NumpyRecorder:
         return self.recorder(2, 0, 3, False)
@@ -340,6 +345,34 @@ def test_the_last_steps_can_be_dropped(form: Form) -> None:
     assert columns["reward"].tolist() == [0, 1, 0, 0]
 
 
+def test_several_choices_are_recorded_side_by_side(form: Form) -> None:
+    recorder, core, draws, rows = form.several(masked=True), form.core(SEVERAL), Draws(3), random_rows(40)
+    masks = np.array([[True, row % 3 > 0, True] for row in range(40)])
+    program, expected_draws = NumpyProgram(SEVERAL, WEIGHTS, 2), Draws(3)
+    for row, mask in zip(rows, masks, strict=True):
+        decision = recorder.decide(core, row, mask, draws)
+        assert decision is not None
+        action, log_prob = decision
+        expected, expected_log_prob = program.decide(row, mask, expected_draws)
+        assert isinstance(action, np.ndarray)
+        assert (action.dtype, action.tolist()) == (np.int64, np.asarray(expected).tolist())
+        assert log_prob == pytest.approx(expected_log_prob, abs=1e-6)
+        recorder.commit()
+        action[:] = 7
+    columns = recorder.take(NEXT, None)
+    assert (columns["action"].dtype, columns["action"].shape) == (np.int64, (40, 2))
+    assert set(columns["action"][:, 1].tolist()) == {0, 1}
+    assert (columns["action"][:, 0] == 0).all()
+    assert columns["mask"].tolist() == [*masks.tolist(), [True] * 3]
+
+
+def test_a_policy_of_other_parts_does_not_fit(form: Form) -> None:
+    with pytest.raises(SpecError, match=r"the policy has .* 3 choices; the recorder has .* 3 choices in 2 parts"):
+        form.several().decide(form.core(), ROW, None, Draws(0))
+    with pytest.raises(SpecError, match=r"the policy has .* 3 choices in 2 parts; the recorder has .* 3 choices$"):
+        form.discrete().decide(form.core(SEVERAL), ROW, None, Draws(0))
+
+
 def test_a_mask_is_refused_where_none_is_recorded(form: Form) -> None:
     draws = Draws(0)
     for recorder, program in ((form.discrete(), CATEGORICAL), (form.continuous(), GAUSSIAN)):
@@ -370,9 +403,9 @@ def test_a_mask_that_does_not_fit_is_refused_before_any_draw(form: Form, mask: A
     ("sizes", "program", "message"),
     [
         ((3, 3, 1), CATEGORICAL, "rows of"),
-        ((2, 4, 1), CATEGORICAL, "the policy has rows of 2 numbers and 3 actions; the recorder has .* 4 actions"),
-        ((2, 0, 3), CATEGORICAL, "has .* 3 actions; the recorder has .* actions of 3 numbers"),
-        ((2, 3, 1), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* 3 actions"),
+        ((2, 4, 1), CATEGORICAL, "the policy has rows of 2 numbers and 3 choices; the recorder has .* 4 choices"),
+        ((2, 0, 3), CATEGORICAL, "has .* 3 choices; the recorder has .* actions of 3 numbers"),
+        ((2, 3, 1), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* 3 choices"),
         ((2, 0, 2), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* actions of 2 numbers"),
     ],
 )
@@ -452,7 +485,7 @@ def test_an_observation_of_other_numbers_is_refused(form: Form, row: Any, messag
     [
         ((0, 3, 1, False), "a recorder needs rows and actions of at least 1 number, got 0 and 1"),
         ((2, 0, 0, False), "a recorder needs rows and actions of at least 1 number, got 2 and 0"),
-        ((2, 3, 2, False), "a discrete action is 1 number, got an action size of 2"),
+        ((2, 3, 4, False), "each part of an action has at least 1 choice, got 4 parts of 3"),
         ((2, 0, 3, True), "continuous actions take no mask"),
         ((-1, 3, 1, False), r"the input size lies in 0\.\.2\*\*64-1, got -1"),
     ],

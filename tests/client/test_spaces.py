@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rl4sys.client.spaces import Sizes, make_spaces
 from rl4sys.environments.encoding import Encoding
 from rl4sys.errors import ConfigError, SpecError
-from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec
 
 
 class Still(gymnasium.Env[Any, Any]):
@@ -42,6 +42,32 @@ def test_a_client_and_a_local_run_see_the_same_spec(observation: spaces.Space[An
         assert made.start == action.start
 
 
+SEVERAL = [
+    spaces.MultiDiscrete([3, 1, 2]),
+    spaces.MultiDiscrete([[3, 2], [1, 4]], start=[[5, 0], [-1, 2]]),
+    spaces.MultiDiscrete([3, 2], dtype=np.int8),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 2]),
+]
+
+
+@pytest.mark.parametrize("action", SEVERAL, ids=str)
+def test_several_choices_reach_a_system_as_its_own_space_has_them(action: spaces.Space[Any]) -> None:
+    made = make_spaces(Sizes(), OBSERVATIONS[0], action)
+    encoding = Encoding(Still(OBSERVATIONS[0], action))
+    assert made.spec == encoding.spec
+    assert isinstance(made.spec.action, MultiDiscrete)
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(50):
+        drawn = rng.integers(made.spec.action.choices)
+        given, locally = made.to_system(drawn), encoding.to_system(drawn[None])[0]
+        assert action.contains(given)
+        assert action.contains(locally)
+        assert (given == locally).all()
+        seen.add(given.tobytes())
+    assert len(seen) > 5
+
+
 @pytest.mark.parametrize("bounds", [(-2.0, 2.0), (np.array([-1.0, -0.1]), np.array([1.0, 0.3]))], ids=str)
 def test_continuous_actions_keep_their_bounds(bounds: tuple[Any, Any]) -> None:
     action = spaces.Box(*bounds, shape=(2,), dtype=np.float64)
@@ -55,6 +81,10 @@ def test_our_own_spaces_and_numbers_will_do() -> None:
     assert make_spaces(Sizes(), Box((3,)), Discrete(2)).spec == spec
     assert make_spaces(Sizes(), 3, 2).spec == spec
     assert make_spaces(Sizes(observation=3), None, Discrete(2)).spec == spec
+    several = Spec({"state": Box((3,))}, MultiDiscrete((3, 2)))
+    assert make_spaces(Sizes(), 3, MultiDiscrete((3, 2))).spec == several
+    assert make_spaces(Sizes(observation=3, action=[3, 2])).spec == several
+    assert make_spaces(Sizes(observation=3, action=[3, 2]), None, spaces.MultiDiscrete([3, 2])).spec == several
 
 
 def test_a_space_may_be_more_exact_than_the_file_but_not_different() -> None:
@@ -64,14 +94,17 @@ def test_a_space_may_be_more_exact_than_the_file_but_not_different() -> None:
         make_spaces(Sizes(observation=9, action=4), box)
     with pytest.raises(ConfigError, match=r"the config's action is 3 choices, and action_space is 4 choices"):
         make_spaces(Sizes(observation=8, action=3), None, spaces.Discrete(4))
+    with pytest.raises(
+        ConfigError, match=r"the config's action is \(3, 2\) choices, and action_space is \(2, 2\) choices"
+    ):
+        make_spaces(Sizes(observation=8, action=[3, 2]), None, spaces.MultiBinary(2))
 
 
 @pytest.mark.parametrize(
     ("observation", "action"),
     [
         (spaces.Discrete(3), spaces.Discrete(2)),
-        (8, spaces.MultiBinary(3)),
-        (8, spaces.MultiDiscrete([2, 2])),
+        (8, spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])),
         (8, spaces.Box(0, 5, (2,), np.int64)),
     ],
 )

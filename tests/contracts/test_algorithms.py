@@ -8,16 +8,19 @@ import threading
 import numpy as np
 import pytest
 
+from rl4sys.algorithms.actions import Actions, takes
 from rl4sys.errors import NumericalError
 from rl4sys.experiment.tree import split
 from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.spec import Box, Columns, Discrete, Spec
+from rl4sys.registry import ALGORITHMS
+from rl4sys.spec import Box, Columns, Discrete, MultiDiscrete, Spec, in_range, mask_box, permitted
 from rl4sys.trajectory import Trajectory
 
-CHOICES = Spec({"state": Box((4,)), "mask": Box((4,), "bool", (0.0,), (1.0,))}, Discrete(4))
+CHOICES = Spec({"state": Box((4,)), "mask": mask_box(Discrete(4))}, Discrete(4))
+SEVERAL = Spec({"state": Box((6,)), "mask": mask_box(MultiDiscrete((4, 2)))}, MultiDiscrete((4, 2)))
 NUMBERS = Spec({"state": Box((2,))}, Box((1,), low=(-1.0,), high=(1.0,)))
 
 BANDIT_DQN = {
@@ -50,6 +53,7 @@ BANDIT_SAMPLES = {**BANDIT_REPLAY, "learning_starts": 256, "gradient_steps": 8, 
 CASES = {
     "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
     "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "ppo, several": ("ppo", SEVERAL, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
     "ppo, two rates, counted steps": (
         "ppo",
         CHOICES,
@@ -65,15 +69,24 @@ CASES = {
     ),
     "rpo": ("rpo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
     "a2c, choices": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "a2c, several": ("a2c", SEVERAL, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
     "a2c, numbers": ("a2c", NUMBERS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "a2c, shared trunk": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
     "reinforce": ("reinforce", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "reinforce, several": ("reinforce", SEVERAL, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
     "reinforce, no baseline": ("reinforce", NUMBERS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
     "trpo, choices": ("trpo", CHOICES, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
+    "trpo, several": ("trpo", SEVERAL, {"gamma": 0.0, "max_kl": 0.1}, {"size": 128}),
     "trpo, numbers": ("trpo", NUMBERS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
     "sac, numbers": ("sac", NUMBERS, BANDIT_REPLAY, {"size": 2000}),
     "sac, choices": ("sac", CHOICES, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
     "sql": ("sql", NUMBERS, {**BANDIT_SAMPLES, "reward_scale": 20, "particles": 16}, {"size": 2000}),
+    "iql, several": (
+        "iql",
+        SEVERAL,
+        {**BANDIT_REPLAY, "gradient_steps": 2, "expectile": 0.9, "temperature": 10.0},
+        {"size": 2000},
+    ),
     "iql, numbers": ("iql", NUMBERS, {**BANDIT_REPLAY, "expectile": 0.9, "initial_log_std": 0.0}, {"size": 2000}),
     "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
     "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
@@ -122,19 +135,24 @@ def case(request: pytest.FixtureRequest) -> str:
 
 
 def observe(spec: Spec, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-    """Random observations; the choice that pays is the largest legal element, the number that pays the first."""
+    """Random observations; the choice that pays is the largest legal element, the number that pays the first.
+
+    Of several choices each has elements of its own, and pays its share.
+    """
     state = rng.normal(size=(rows, spec.observation["state"].size)).astype(np.float32)
-    if not spec.masked:
+    if isinstance(spec.action, Box):
         return {"state": state}
-    mask = rng.random((rows, 4)) < 0.7
-    mask[np.arange(rows), rng.integers(4, size=rows)] = True
+    mask = rng.random(state.shape) < 0.7
+    for end, choices in zip(np.cumsum(spec.action.parts), spec.action.parts, strict=True):
+        mask[np.arange(rows), end - 1 - rng.integers(choices, size=rows)] = True
     return {"state": state, "mask": mask}
 
 
 def reward(spec: Spec, observation: Columns, action: np.ndarray) -> np.ndarray:
-    if isinstance(spec.action, Discrete):
-        best = np.where(observation["mask"], observation["state"], -np.inf).argmax(-1)
-        return (action == best).astype(np.float32)
+    if not isinstance(spec.action, Box):
+        worth = np.where(observation["mask"], observation["state"], -np.inf)
+        best = [part.argmax(-1) for part in np.split(worth, np.cumsum(spec.action.parts)[:-1], axis=1)]
+        return (action.reshape(len(action), -1) == np.stack(best, axis=1)).mean(-1, np.float32)
     wanted = np.clip(observation["state"][:, :1], -1, 1)
     return -np.abs(np.clip(action, -1, 1) - wanted).sum(-1).astype(np.float32)
 
@@ -183,7 +201,7 @@ def test_it_learns_what_pays(case: str) -> None:
 
     before = score()
     feed(learner, case, 700)
-    assert score() > (0.85 if isinstance(spec.action, Discrete) else -0.2) > before + 0.1
+    assert score() > (-0.2 if isinstance(spec.action, Box) else 0.85) > before + 0.1
 
 
 def test_one_seed_gives_one_result_and_another_seed_another(case: str) -> None:
@@ -249,19 +267,56 @@ def test_what_clients_are_sent_acts_as_the_live_policy_does(case: str) -> None:
 def test_what_clients_are_sent_holds_no_critic(case: str) -> None:
     names = make_learner(case).snapshot().weights
     assert names
-    assert all(name.startswith(("actor.", "log_std", "low", "high")) for name in names)
+    assert all(name.startswith(("actor.", "log_std", "low", "high", "choices")) for name in names)
 
 
-def test_it_never_draws_an_illegal_action(case: str) -> None:
-    spec = CASES[case][1]
-    if not spec.masked:
-        pytest.skip("its actions have no mask")
-    learner = make_learner(case)
-    feed(learner, case, 60)
-    seen = observe(spec, np.random.default_rng(0), 100_000)
-    for policy in (learner.policy(), learner.policy().greedy()):
-        action = policy.act(seen, {}, Draws(1)).action
-        assert seen["mask"][np.arange(len(action)), action].all()
+MASKED = {Actions.CHOICES: CHOICES, Actions.SEVERAL: SEVERAL}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in ALGORITHMS.names() for kind in MASKED if kind in takes(name)]
+)
+def test_it_never_draws_an_illegal_action(name: str, kind: Actions) -> None:
+    """Before it learns, when some act at random, and after; with chance and without."""
+    spec, replays = MASKED[kind], "learning_starts" in ALGORITHMS.get(name).Config.model_fields
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": name, **({"learning_starts": 64} if replays else {})}),
+        networks=parse_networks({}, name),
+        buffer=parse_buffer({"size": 2000 if replays else 64}, name),
+        total_timesteps=1000,
+    )
+    learner, rng, draws = build_learner(spec, config, seed=1), np.random.default_rng(0), Draws(0)
+    seen = observe(spec, rng, 100_000)
+
+    def assert_legal() -> None:
+        for policy in (learner.policy(), learner.policy().greedy()):
+            action = policy.act(seen, {}, Draws(1)).action
+            assert in_range(spec.action, action)
+            assert permitted(spec.action, action, seen["mask"])
+
+    assert_legal()
+    for number in range(12):
+        learner.learn([episode(learner, spec, rng, draws, number)])
+    assert learner.version > 0
+    assert_legal()
+
+
+def test_several_choices_are_cloned() -> None:
+    config = LearnerConfig(
+        algorithm=parse_algorithm({"name": "bc", "train_frequency": 16, "gradient_steps": 2, "lr": 5e-3}),
+        networks=parse_networks({}, "bc"),
+        buffer=parse_buffer({"size": 4000}, "bc"),
+    )
+    learner, rng = build_learner(SEVERAL, config, seed=1), np.random.default_rng(0)
+    for number in range(400):
+        seen = observe(SEVERAL, rng, 9)
+        worth = np.where(seen["mask"], seen["state"], -np.inf)[:8]
+        action = np.stack([worth[:, :4].argmax(1), worth[:, 4:].argmax(1)], axis=1)
+        columns = {f"obs.{name}": column for name, column in seen.items()} | {"action": action}
+        columns |= {name: np.zeros(8, np.float32) for name in ("reward", "log_prob")}
+        learner.learn([Trajectory(learner.version, columns, episode=number, terminated=True)])
+    seen = observe(SEVERAL, rng, 2000)
+    assert reward(SEVERAL, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean() > 0.85
 
 
 def test_what_is_refused_is_counted() -> None:

@@ -131,6 +131,28 @@ def test_the_same_seed_and_version_give_the_same_actions_in_both_languages(
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
 
 
+def test_several_choices_at_once_are_learnt_from_and_the_same_in_both_languages(
+    server: LiveServer, drive: StartDrive, tmp_path: Path
+) -> None:
+    sizes = {**SIZES, "action": [2, 3, 4]}
+    learnt = drive(server.address, "several", pause=500, **sizes).result()
+    assert learnt["steps_acknowledged"] == 2000
+    assert learnt["fallback_decisions"] == learnt["trajectories_refused"] == 0
+    assert learnt["versions_adopted"] > 2
+    changes = {**sizes, "seed": 7, "pin_version": learnt["version"], "policy_id": "several"}
+    seen = drive(server.address, "pinned", steps=100, **changes).result()
+    config = {"client_id": "other", **SMALL_PPO, **changes, "server": {"address": server.address}}
+    with RL4SysAgent({**config, "outbox": {"spool": str(tmp_path / "python")}}) as agent:
+        trajectory, actions = None, []
+        for observation in seen["observations"]:
+            trajectory, action = agent.request_for_action(trajectory, np.asarray(observation, np.float32))
+            agent.add_to_trajectory(trajectory, action)
+            actions.append(action)
+    assert set(seen["actions"]) == {0, 1, 2, 3}
+    assert seen["actions"] == np.array([action.act for action in actions]).ravel().tolist()
+    np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
+
+
 def test_python_and_cpp_clients_of_one_policy_both_contribute(server: LiveServer, drive: StartDrive) -> None:
     system = drive(server.address, "in_cpp", steps=10**9, pause=500, policy_id="shared")
     system.await_greeting()

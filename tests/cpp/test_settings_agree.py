@@ -61,11 +61,9 @@ def read_by_python(path: Path, changes: dict[str, Any] | None) -> dict[str, Any]
 
 def fallback_of(config: ClientConfig, fallback: Fallback) -> dict[str, Any]:
     action = None if config.fallback_action is None else fallback.choose(None, None, "away")[0]
-    numbers = isinstance(action, np.ndarray)
-    return {
-        "fallback_choice": None if numbers else action,
-        "fallback_values": action.ravel().tolist() if numbers else [],
-    }
+    written = [] if action is None else np.ravel(action).tolist()
+    numbers = isinstance(action, np.ndarray) and action.dtype == np.float32
+    return {"fallback_choices": [] if numbers else written, "fallback_values": written if numbers else []}
 
 
 def server_of(config: ClientConfig) -> dict[str, Any]:
@@ -126,6 +124,8 @@ NATIVE = [
     {"observation": {"shape": [2, 2], "low": [[0, 1], [2, 3]], "high": [[5, 5], [5, 5]]}, "action": 4},
     {"observation": {"x": 2, "mask": 7}, "action": 5},
     {"observation": {"shape": 2, "low": None, "high": 1e39}, "action": {"size": [2, 3]}},
+    {"observation": 3, "action": [3, 2], "mask": True, "fallback_action": [2, 0]},
+    {"observation": 3, "action": [1]},
     {**NUMBERS, "fallback_action": [0.5, 2]},
     {**NUMBERS, "fallback_action": ["-1", 0.1]},
     {"observation": 1, "action": {"size": [2, 1], "high": 7}, "fallback_action": [[7], [-1e9]]},
@@ -282,6 +282,13 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"action": 0}, "action is 0; it should be a number of choices"),
     ({"action": True}, "action is"),
     ({"action": "4"}, "action is"),
+    ({"action": []}, "it should be a number of choices, a list of them for several at once, or a block with size"),
+    ({"action": [3, 0]}, "it should be a number of choices, a list of them for several at once, or a block with size"),
+    ({"action": [3, 2.0]}, "it should be a number of choices, a list of them"),
+    ({"action": [3, 2], "fallback_action": [2, 2]}, "it should be a choice for each part, from"),
+    ({"action": [3, 2], "fallback_action": [2]}, "it should be a choice for each part, from"),
+    ({"action": [3, 2], "fallback_action": 1}, "it should be a choice for each part, from"),
+    ({"fallback_action": [1]}, "fallback_action is [1]"),
     ({"action": {"size": 2, "max": 3}}, "its block holds size and"),
     ({"action": {"size": 0}}, "action.size is 0"),
     ({"action": {"size": 2, "low": {}}}, "action.low is {}"),

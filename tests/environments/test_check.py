@@ -178,6 +178,48 @@ class Breaks(Line):
         return [][self.steps]
 
 
+class ManySwitches(Line):
+    """Two switches and a dial, of which one switch is always stuck."""
+
+    mask: Any = (np.array([0, 1], np.int8), np.array([1, 1], np.int8), np.array([1, 0, 1], np.int8))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiDiscrete([2, 2, 3], start=[0, 0, 4])
+
+    def step(self, action: Any) -> Any:
+        if not self.action_space.contains(action) or action[0] != 1 or action[2] == 5:
+            raise ValueError(f"{action} is not legal")
+        return super().step(action[1])
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": self.mask}
+
+
+class FlatMask(ManySwitches):
+    mask = np.concatenate(ManySwitches.mask).astype(bool)
+
+
+class WrongParts(ManySwitches):
+    mask = np.ones(3, bool)
+
+    def step(self, action: Any) -> Any:
+        return Line.step(self, action[1])
+
+
+class StuckPart(WrongParts):
+    mask = np.array([False, False, True, True, True, True, True])
+
+
+class Binary(Line):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiBinary([2, 2])
+
+    def step(self, action: Any) -> Any:
+        return super().step(action[0, 1])
+
+
 FAULTS: dict[type[Line], tuple[str, str]] = {
     Shapeless: ("error", r"observation state has the shape \(\), and its space \(1,\)"),
     Outside: ("warning", r"observation state leaves the bounds of its space, Box\(-20.*: widen them, or clip"),
@@ -192,6 +234,8 @@ FAULTS: dict[type[Line], tuple[str, str]] = {
     Unbounded: ("hint", r"have no bounds: algorithms that squash actions .* \(SAC, TD3\) cannot be used"),
     Several: ("error", "whose numbers are whole, are not supported"),
     WrongMask: ("error", r"action_mask has the shape \(3,\); the actions are Discrete\(2\)"),
+    WrongParts: ("error", r"action_mask has the shape \(3,\); the actions are MultiDiscrete\(\[2 2 3\]"),
+    StuckPart: ("error", "action_mask allows nothing before the end of an episode"),
     NothingLegal: ("error", "action_mask allows nothing before the end of an episode"),
     MaskAtTimes: ("error", r"info\['action_mask'\] is there at times only"),
     SameArray: ("hint", r"step\(\) changes the array that it returned before.*Return a copy"),
@@ -209,8 +253,9 @@ def test_each_fault_is_found_and_nothing_else(fault: type[Line]) -> None:
     assert re.search(text, found.text), found.text
 
 
-def test_nothing_is_said_of_what_is_right() -> None:
-    assert check_environment(Line, after_end=True) == []
+@pytest.mark.parametrize("right", [Line, ManySwitches, FlatMask, Binary])
+def test_nothing_is_said_of_what_is_right(right: type[Line]) -> None:
+    assert check_environment(right, after_end=True) == []
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from rl4sys.environments.gym import make_environment
 from rl4sys.errors import ReplayError, SpecError
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
+from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import Box, Columns, Discrete
+from rl4sys.spec import Box, Columns, Discrete, MultiDiscrete, Spec, mask_box, permitted
 from rl4sys.trajectory import Trajectory
 
 
@@ -256,9 +258,90 @@ def test_boxes_of_whole_actions_are_refused() -> None:
 
 def test_actions_that_cannot_be_learnt_are_refused_by_name() -> None:
     with pytest.raises(
-        SpecError, match=r"actions of MultiDiscrete.* are not supported; use Discrete, or Box of floats"
+        SpecError, match=r"actions of Text.* are not supported; use Discrete, MultiDiscrete, MultiBinary"
     ):
-        Encoding(Shows(spaces.Discrete(2), spaces.MultiDiscrete([2, 2])))
+        Encoding(Shows(spaces.Discrete(2), spaces.Text(5)))
+
+
+class Switches(gymnasium.Env[Any, Any]):
+    """Switches to be set, of which some are stuck; takes nothing that its space does not contain."""
+
+    def __init__(self, space: spaces.Space[Any], stuck: Any = None) -> None:
+        self.observation_space, self.action_space = spaces.Box(0, 9, (1,), np.float32), space
+        self.stuck, self.step_count = stuck, 0
+        self.given: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.step_count = 0
+        return self._show()
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.given.append(action)
+        self.step_count += 1
+        observation, info = self._show()
+        return observation, 1.0, self.step_count == 4, False, info
+
+    def _show(self) -> Any:
+        return np.array([self.step_count], np.float32), {} if self.stuck is None else {"action_mask": self.stuck}
+
+
+STUCK = np.array([True, False, True, True, False, True])
+SEVERAL = {
+    "binary": (spaces.MultiBinary(3), None),
+    "binary in rows": (spaces.MultiBinary([2, 2]), None),
+    "discrete": (spaces.MultiDiscrete([3, 1, 4]), None),
+    "discrete in rows": (spaces.MultiDiscrete([[3, 2], [2, 4]], start=[[1, 0], [-1, 5]]), None),
+    "narrow": (spaces.MultiDiscrete([3, 2], dtype=np.uint8), None),
+    "masked": (spaces.MultiBinary(3), STUCK),
+    "masked by part": (spaces.MultiDiscrete([2, 2, 2], start=[7, 0, 0]), tuple(STUCK.reshape(3, 2).astype(np.int8))),
+}
+
+
+def several_policy(space: MultiDiscrete) -> SnapshotPolicy:
+    """Draws each choice alike, by the mask if there is one."""
+    weights = {
+        "w": np.zeros((sum(space.choices), 1), np.float32),
+        "b": np.zeros(sum(space.choices), np.float32),
+        "choices": np.array(space.choices, np.float32),
+    }
+    program = Program((Operation("linear", ("w", "b")),), Operation("multi_categorical", ("choices",)))
+    return SnapshotPolicy(Snapshot(0, Spec({"state": Box((1,)), "mask": mask_box(space)}, space), program, weights))
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_choices_reach_the_environment_as_its_space_has_them(name: str) -> None:
+    made: list[Switches] = []
+
+    def make() -> Switches:
+        made.append(Switches(*SEVERAL[name]))
+        return made[-1]
+
+    actor = Actor(make, 2, np.random.SeedSequence(0))
+    assert isinstance(actor.spec.action, MultiDiscrete)
+    assert actor.spec.action.choices == tuple(
+        getattr(made[0].action_space, "nvec", np.full(made[0].action_space.shape, 2)).ravel()
+    )
+    policy = several_policy(actor.spec.action)
+
+    class Acts(Uniform):
+        def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+            rows = len(observation["state"])
+            mask = observation.get("mask", np.ones((rows, sum(actor.spec.action.choices)), np.bool_))
+            return policy.act({"state": observation["state"], "mask": mask}, memory, draws)
+
+    trajectories = actor.collect(Acts(), version=0, steps=40)
+    given = np.concatenate([np.array(environment.given).reshape(20, -1) for environment in made])
+    drawn = np.concatenate([t.columns["action"] for t in trajectories])
+    assert drawn.dtype == np.int64
+    assert len(np.unique(given, axis=0)) > 1
+    assert sorted((drawn - drawn.min(0)).tolist()) == sorted((given - given.min(0)).tolist())
+    if SEVERAL[name][1] is not None:
+        assert all(permitted(actor.spec.action, t.columns["action"], t.columns["obs.mask"][:-1]) for t in trajectories)
+    resumed = Actor(make, 2, np.random.SeedSequence(0))
+    resumed.restore(actor.state())
+    assert as_bytes(resumed.collect(Acts(), 0, 8)) == as_bytes(actor.collect(Acts(), 0, 8))
 
 
 def test_observations_that_are_no_numbers_are_refused() -> None:

@@ -28,7 +28,7 @@ from rl4sys.policy.portable import flat_rows
 from rl4sys.policy.program import Operation
 from rl4sys.policy.snapshot import Snapshot, input_size
 from rl4sys.registry import NETWORKS
-from rl4sys.spec import MASK, Array, Box, Columns, Discrete, Spec
+from rl4sys.spec import MASK, Array, Box, Columns, Discrete, MultiDiscrete, Spec, mask_box
 
 FLAT = Spec({"state": Box((5,))}, Discrete(3))
 BOXES = Spec({"b": Box((2, 3)), "a": Box((4,), "float64")}, Box((2,)))
@@ -37,6 +37,8 @@ FRAMES = Spec({"frames": Box((2, 44, 36), "uint8"), "speed": Box((2,)), "angle":
 TWO_IMAGES = Spec({"left": Box((3, 8, 9)), "right": Box((10, 8, 2), "uint8")}, Discrete(2))
 JOBS = Spec({"jobs": Box((6, 4)), "load": Box((2,)), "mask": Box((6,), "bool")}, Discrete(6))
 JOBS_OR_WAIT = Spec({"jobs": Box((6, 4)), "a_clock": Box((1,)), "mask": Box((8,), "bool")}, Discrete(8))
+JOB_AND_PLACE = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((6, 3)))}, MultiDiscrete((6, 3)))
+SWITCHES = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((2,) * 6))}, MultiDiscrete((2,) * 6))
 PLAIN_JOBS = Spec({"jobs": Box((6, 4))}, Discrete(6))
 HISTORY = Spec({"history": Box((7, 3)), "now": Box((2,))}, Box((2,)))
 
@@ -60,6 +62,8 @@ CASES: dict[str, tuple[Spec, dict[str, Any]]] = {
     "items_plain": (PLAIN_JOBS, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
     "items_attention": (JOBS, {"type": "items", "hidden_dims": [8], "attention_heads": 4}),
     "items_and_wait": (JOBS_OR_WAIT, {"type": "items", "hidden_dims": [8, 6], "attention_heads": 3}),
+    "items_and_place": (JOB_AND_PLACE, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
+    "items_switched": (SWITCHES, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
     "items_pooled": (HISTORY, {"type": "items", "hidden_dims": [8]}),
     "dict": (
         FRAMES,
@@ -107,12 +111,17 @@ def observations(spec: Spec, rows: int, seed: int = 0) -> dict[str, Array]:
         columns[MASK][:, -1] = True
         # Of the items alone none may be legal.
         columns[MASK][0, :-1] = False
+        if isinstance(spec.action, MultiDiscrete):
+            columns[MASK][:, np.cumsum(spec.action.choices) - 1] = True
     return columns
 
 
 def snapshot_of(spec: Spec, network: nn.Module) -> Snapshot:
     if isinstance(spec.action, Discrete):
         return TorchPolicy(spec, network, Operation("categorical")).snapshot(0)
+    if isinstance(spec.action, MultiDiscrete):
+        weights = {"choices": np.array(spec.action.choices, np.float32)}
+        return TorchPolicy(spec, network, Operation("multi_categorical", ("choices",)), weights).snapshot(0)
     head, weights = Operation("gaussian", ("log_std",)), {"log_std": np.zeros(spec.action.size, np.float32)}
     return TorchPolicy(spec, network, head, weights).snapshot(0)
 

@@ -80,7 +80,7 @@ def test_images_of_bytes_are_scaled_and_their_channels_found() -> None:
     torch.testing.assert_close(network(first, **settings)(to_tensors(moved, CPU)), expected)
 
 
-@pytest.mark.parametrize("case", ["items", "items_attention", "items_and_wait"])
+@pytest.mark.parametrize("case", ["items", "items_attention", "items_and_wait", "items_and_place"])
 def test_items_that_change_places_change_their_scores_places_and_nothing_else(case: str) -> None:
     spec, net = built(case)
     columns = observations(spec, rows=5)
@@ -89,6 +89,15 @@ def test_items_that_change_places_change_their_scores_places_and_nothing_else(ca
     swapped = columns | {"jobs": columns["jobs"][:, order], "mask": columns["mask"][:, [*order, *rest]]}
     before, after = (net(to_tensors(c, CPU)) for c in (columns, swapped))
     torch.testing.assert_close(after, before[:, [*order, *rest]])
+
+
+def test_choices_that_are_not_among_items_say_nothing_of_them() -> None:
+    """Of six switches neither the outputs nor the mask have a number for each item."""
+    spec, net = built("items_switched")
+    columns = observations(spec, rows=4)
+    outputs = net(to_tensors(columns, CPU))
+    moved = columns | {"jobs": columns["jobs"][:, ::-1].copy(), "mask": ~columns["mask"]}
+    torch.testing.assert_close(net(to_tensors(moved, CPU)), outputs)
 
 
 def test_illegal_items_take_no_part() -> None:

@@ -14,8 +14,8 @@ from rl4sys.policy.draws import Draws
 from rl4sys.policy.native_form import NATIVE, NativeProgram
 from rl4sys.policy.numpy_body import Around, apply
 from rl4sys.policy.numpy_form import NumpyProgram
-from rl4sys.policy.program import BODY, DISCRETE_HEADS, HEADS, MASK_NUMBERS, ROW, Operation, Program
-from rl4sys.spec import Array
+from rl4sys.policy.program import BODY, DISCRETE_HEADS, HEADS, MASK_NUMBERS, MULTI_HEADS, ROW, Operation, Program
+from rl4sys.spec import Array, MultiDiscrete, first_permitted
 
 Form: TypeAlias = type[NumpyProgram] | type[NativeProgram]
 
@@ -36,6 +36,14 @@ class Case:
     @property
     def discrete(self) -> bool:
         return self.program.head.name in DISCRETE_HEADS
+
+    @property
+    def several(self) -> bool:
+        return self.program.head.name in MULTI_HEADS
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return self.program.head.parts(self.program.output_size(self.rows.shape[1], self.weights), self.weights)
 
     def build(self, form: Form) -> NumpyProgram | NativeProgram:
         return form(self.program, self.weights, self.rows.shape[1])
@@ -227,6 +235,10 @@ class Builder:
             low, high = self.array(size), self.array(size)
             self.weights[high] = self.weights[low] + 1.0 + np.abs(self.weights[high])
             return Operation(name, (low, high), BOUNDED_OPTIONS[name])
+        if name in MULTI_HEADS:
+            ends = np.flatnonzero(self.random.random(self.size - 1) < 0.4) + 1
+            self.weights["choices"] = np.diff([0, *ends, self.size]).astype(np.float32)
+            return Operation(name, ("choices",))
         return Operation(name, (), {"epsilon": 0.3} if name == "epsilon_greedy" else {})
 
 
@@ -241,14 +253,16 @@ def cases(draw: st.DrawFn, heads: tuple[str, ...] = HEADS) -> Case:
     if actions or builder.size > 70 or (head in PAIRED_HEADS and builder.size % 2):
         builder.layer(actions or 2 * draw(st.integers(1, 10)))
     program = Program(tuple(builder.body), builder.head(head))
-    mask = _random_mask(builder.random, (len(rows), actions)) if actions and draw(st.booleans()) else None
+    parts = program.head.parts(actions, builder.weights)
+    mask = _random_mask(builder.random, len(rows), parts) if actions and draw(st.booleans()) else None
     memory = np.tanh(builder.random.standard_normal((len(rows), program.memory_size(builder.weights))))
     return Case(program, builder.weights, rows, mask, memory.astype(np.float32), draw(st.integers(0, 2**64 - 1)))
 
 
-def _random_mask(random: np.random.Generator, shape: tuple[int, int]) -> Array:
-    mask: Array = random.random(shape) < 0.4
-    mask[np.arange(shape[0]), random.integers(shape[1], size=shape[0])] = True
+def _random_mask(random: np.random.Generator, rows: int, parts: tuple[int, ...]) -> Array:
+    mask: Array = random.random((rows, sum(parts))) < 0.4
+    for end, choices in zip(np.cumsum(parts), parts, strict=True):
+        mask[np.arange(rows), end - 1 - random.integers(choices, size=rows)] = True
     return mask
 
 
@@ -295,10 +309,11 @@ def test_both_forms_decide_alike_from_the_same_draws(case: Case) -> None:
     tolerance = 1e-6 * _scale(case)
     same = np.ones(len(case.rows), np.bool_)
     if case.discrete:
-        same = got == expected
-        for row in np.flatnonzero(~same):
+        pair = expected.reshape(len(same), -1), got.reshape(len(same), -1)
+        for row, part in np.argwhere(pair[0] != pair[1]):
             draws = streams[0].counter // len(case.rows)
-            assert _margin(case, int(row), draws, int(expected[row]), int(got[row])) < 10 * tolerance
+            assert _margin(case, (row, part), draws, *(int(a[row, part]) for a in pair)) < 10 * tolerance
+        same = (pair[0] == pair[1]).all(axis=1)
     else:
         np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * _stretch(case))
     atol = tolerance * max(2, numpy_form.output_size)
@@ -311,15 +326,17 @@ def _stretch(case: Case) -> float:
     return max(1.0, *(float(np.abs(span).max()) for span in spans)) * 2.0 if spans else 1.0
 
 
-def _margin(case: Case, row: int, draws: int, one: int, other: int) -> float:
-    """How far the head's input or draw was from where the choice between two actions turns."""
-    outputs = _values(case, row, row * draws)[len(case.program.body)][0]
-    if case.program.head.name != "categorical":
+def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int) -> float:
+    """How far the input or draw of a part was from where the choice between two of its alternatives turns."""
+    (row, part), parts = place, case.parts
+    within = slice(sum(parts[:part]), sum(parts[: part + 1]))
+    outputs = _values(case, row, row * draws)[len(case.program.body)][0, within]
+    if not case.program.head.name.endswith("categorical"):
         return abs(float(outputs[one]) - float(outputs[other]))
-    legal = np.ones(len(outputs), np.bool_) if case.mask is None else case.mask[row]
+    legal = np.ones(len(outputs), np.bool_) if case.mask is None else case.mask[row, within]
     weight = np.where(legal, np.exp(outputs - outputs.max()), 0.0)
-    # The head's draw is the row's last.
-    uniform = Draws(case.key, (row + 1) * draws - 1).uniforms(1)[0]
+    # The head's draws are the row's last, one for each part.
+    uniform = Draws(case.key, (row + 1) * draws - len(parts) + part).uniforms(1)[0]
     return float(np.abs(np.cumsum(weight) / weight.sum() - uniform).min())
 
 
@@ -337,7 +354,7 @@ def test_many_rows_give_bit_for_bit_what_each_gives_alone(form: Form, case: Case
         assert np.float32(log_prob) == log_probs[row]
         assert own_memory.tobytes() == memory[row].tobytes()
         assert isinstance(log_prob, float)
-        assert isinstance(action, int) == case.discrete
+        assert isinstance(action, int) == (case.discrete and not case.several)
     assert together.state() == alone.state()
 
 
@@ -359,5 +376,6 @@ def test_a_nan_gives_a_legal_action_a_nan_log_probability_and_the_same_memory(
     assert np.isnan(log_probs).tolist() == spoilt.tolist()
     assert memory[spoilt].tobytes() == case.memory[spoilt].tobytes()
     if case.discrete:
-        first = np.zeros(len(rows), np.int64) if case.mask is None else case.mask.argmax(axis=1)
-        assert actions[spoilt].tolist() == first[spoilt].tolist()
+        masks = np.ones((len(rows), sum(case.parts)), np.bool_) if case.mask is None else case.mask
+        firsts = np.array([first_permitted(MultiDiscrete(case.parts), mask) for mask in masks])
+        assert actions[spoilt].reshape(spoilt.sum(), -1).tolist() == firsts[spoilt].tolist()

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
+from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.native_form import NativeProgram
 from rl4sys.policy.numpy_form import NumpyProgram, draw
@@ -20,6 +21,8 @@ COUNT = 100_000
 EPSILON = Operation("epsilon_greedy", (), {"epsilon": 0.25})
 GAUSSIAN = Operation("gaussian", ("log_std",))
 SQUASHED = Operation("squashed_gaussian", ("low", "high"), {"log_std_min": -2.0, "log_std_max": 1.0})
+SEVERAL = Operation("multi_categorical", ("choices",))
+CHOICES: dict[str, Array] = {"choices": np.array([3, 1, 3], np.float32)}
 BOUNDS: dict[str, Array] = {"low": np.array([-1, 10], np.float32), "high": np.array([3, 11], np.float32)}
 
 
@@ -96,6 +99,56 @@ def test_argmax_takes_the_first_of_equals_among_the_legal(form: Form) -> None:
     assert set(_many(form, Operation("argmax"), [-math.inf] * 3, [False, True, True])[0].tolist()) == {1}
 
 
+def test_several_choices_are_each_made_as_one_is_with_a_draw_of_their_own(form: Form) -> None:
+    logits, mask = [0.0, 1.0, 50.0, 2.0, -1.0, 0.5, 0.0], [True, True, False, True, True, False, True]
+    uniform, parts = Draws(11).uniforms(3 * COUNT).reshape(COUNT, 3), (slice(0, 3), slice(3, 4), slice(4, 7))
+    actions, log_probs = _many(form, SEVERAL, logits, mask, CHOICES)
+    assert (actions.dtype, actions.shape) == (np.int64, (COUNT, 3))
+    expected = np.zeros(COUNT)
+    for number, part in enumerate(parts):
+        probability = np.where(mask[part], np.exp(logits[part]), 0) / np.exp(logits[part])[mask[part]].sum()
+        chosen = (np.cumsum(probability) > uniform[:, number, None]).argmax(axis=1)
+        assert actions[:, number].tolist() == chosen.tolist()
+        expected += np.log(probability[chosen])
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
+
+
+def test_several_choices_without_chance_are_the_best_of_each_part(form: Form) -> None:
+    greedy = SEVERAL.greedy()
+    assert (greedy.name, greedy.weights) == ("multi_argmax", ("choices",))
+    actions, log_probs = _many(
+        form, greedy, [0, 9, 9, 4, 1, 2, 3], [True, True, True, True, True, True, False], CHOICES
+    )
+    assert (actions == [1, 0, 1]).all()
+    assert (log_probs == 0).all()
+
+
+def test_a_nan_anywhere_gives_the_first_legal_choice_of_every_part(form: Form) -> None:
+    mask = [False, True, True, True, False, False, True]
+    actions, log_probs = _many(form, SEVERAL, [0, 0, 9, 1, 0, math.nan, 1], mask, CHOICES)
+    assert (actions == [1, 0, 2]).all()
+    assert np.isnan(log_probs).all()
+
+
+def test_a_mask_must_leave_each_part_a_choice(form: Form) -> None:
+    mask = [True, True, True, True, False, False, False]
+    with pytest.raises(SpecError, match="row 0 allows none of the 3 choices of a part; each part needs one"):
+        _many(form, SEVERAL, [0.0] * 7, mask, CHOICES)
+
+
+@pytest.mark.parametrize("choices", [[3, 3], [3, 5], [2.5, 4.5], [0, 7], [-1, 8], [math.nan, 7], [math.inf], []])
+def test_the_choices_of_all_parts_are_the_numbers_that_reach_the_head(form: Form, choices: list[float]) -> None:
+    weights = {"choices": np.array(choices, np.float32)}
+    with pytest.raises(SpecError, match="multi_categorical got choices that are not whole numbers from 1 on, together"):
+        form(Program((), SEVERAL), weights, 7)
+
+
+@pytest.mark.parametrize("choices", [[[3, 4]], 7])
+def test_the_choices_are_a_list(form: Form, choices: object) -> None:
+    with pytest.raises(SpecError, match="multi_categorical got weights of shapes"):
+        form(Program((), SEVERAL), {"choices": np.array(choices, np.float32)}, 7)
+
+
 @pytest.mark.parametrize("head", [Operation("categorical"), Operation("argmax"), EPSILON])
 def test_no_illegal_action_is_ever_taken(form: Form, head: Operation) -> None:
     random = np.random.default_rng(5)
@@ -138,6 +191,10 @@ def test_log_probabilities_are_those_of_torch(form: Form) -> None:
     actions, log_probs = _many(form, Operation("categorical"), logits)
     categorical = torch.distributions.Categorical(logits=torch.tensor(logits))
     np.testing.assert_allclose(log_probs, categorical.log_prob(torch.as_tensor(actions)), rtol=1e-5)
+
+    actions, log_probs = _many(form, SEVERAL, logits + logits[:1] + logits, weights=CHOICES)
+    apart = categorical.log_prob(torch.as_tensor(actions[:, ::2])).sum(1)
+    np.testing.assert_allclose(log_probs, apart, rtol=1e-5)
 
 
 def test_squashed_gaussian_log_probabilities_are_those_of_torch(form: Form) -> None:

@@ -13,14 +13,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from rl4sys.client import load_policy
+from rl4sys.client import RL4SysAgent, load_policy
 from rl4sys.errors import SpecError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.server.acting import decide_alone
 from rl4sys.server.journal import read_trajectories
-from rl4sys.spec import Box, Discrete, Spec
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, mask_box, permitted
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.delta import apply_difference, digest
@@ -50,6 +50,39 @@ def test_a_client_is_welcomed_given_a_model_acknowledged_and_given_better_models
         content = apply_difference(first.full, second.delta.compressed)
         assert digest(content) == second.digest
         assert Snapshot.from_bytes(content).version == 1
+
+
+def test_several_choices_at_once_are_learnt_live(server: LiveServer) -> None:
+    space = MultiDiscrete((3, 2))
+    config = {**SMALL_PPO, "client_id": "several", "observation": 5, "action": [3, 2], "mask": True, "seed": 1}
+    config |= {"algorithm": {"name": "ppo", "lr": 0.01, "gamma": 0.0}, "max_staleness": 0, "patience_seconds": 60.0}
+    rng, trajectory, gained, last = np.random.default_rng(0), None, [], 3000
+    with RL4SysAgent({**config, "server": {"address": server.address, "timeout_seconds": 60.0}}) as agent:
+        for step in range(last):
+            observation, mask = rng.normal(size=5).astype(np.float32), rng.random(5) < 0.7
+            mask[[rng.integers(3), 3 + rng.integers(2)]] = True
+            trajectory, action = agent.request_for_action(trajectory, observation, mask)
+            assert permitted(space, action.act[None], mask[None])
+            worth = np.where(mask, observation, -np.inf)
+            gained.append(np.mean(action.act == [worth[:3].argmax(), worth[3:].argmax()]))
+            agent.add_to_trajectory(trajectory, action)
+            action.update_reward(gained[-1])
+            if step % 16 == 15:
+                agent.mark_end_of_trajectory(trajectory, action)
+        assert agent.flush(60)
+        assert agent.statistics().trajectories_refused == 0
+    assert np.mean(gained[-300:]) > 0.85 > np.mean(gained[:300]) + 0.1
+    server.await_policy("several", lambda policy: policy.steps_used >= last - 64)
+    policy = load_policy(next((server.root / "several").rglob("policy.safetensors")))
+    assert policy.spec == Spec({"mask": mask_box(space), "state": Box((5,))}, space)
+
+
+def test_actions_that_an_algorithm_does_not_take_are_refused_with_those_that_do(server: LiveServer) -> None:
+    with WireClient(server.address) as client:
+        spec = Spec({"state": Box((3,))}, MultiDiscrete((3, 2)))
+        client.hello("no-values", spec=spec, settings={"algorithm": {"name": "dqn"}})
+        problem = client.hear("problem")
+        assert "these are several choices at once; use a2c, bc, iql, ppo, reinforce or trpo" in problem.message
 
 
 def test_a_policy_is_a_run_directory_like_any_other(server: LiveServer) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl4sys.errors import NumericalError, RL4SysError, SpecError
-from rl4sys.spec import MASK, Box, Discrete, Spec
+from rl4sys.spec import MASK, Box, Discrete, MultiDiscrete, Spec, mask_box
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import Column
@@ -62,6 +62,37 @@ def test_what_is_sent_arrives_bit_for_bit() -> None:
 def test_what_does_not_fit_the_spec_is_refused(changes: dict[str, np.ndarray], says: str) -> None:
     with pytest.raises(SpecError, match=says):
         check_trajectory(trajectory(**changes), SPEC, max_steps=100)
+
+
+SEVERAL = Spec({"state": Box((3,)), MASK: mask_box(MultiDiscrete((3, 1, 2)))}, MultiDiscrete((3, 1, 2)))
+ALL_BUT = np.array([True, False, True, True, True, True])
+
+
+def several(**changes: object) -> Trajectory:
+    made = {"action": np.tile([2, 0, 1], (5, 1)), "obs.mask": np.tile(ALL_BUT, (6, 1))}
+    return trajectory(**{**made, **changes})
+
+
+def test_several_choices_at_once_arrive_and_fit() -> None:
+    arrived, _ = decode_trajectory(encode_trajectory(several(), 1))
+    assert arrived.columns["action"].tolist() == [[2, 0, 1]] * 5
+    check_trajectory(arrived, SEVERAL, max_steps=100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"action": np.full(5, 2)}, r"action holds int64 of shape \(\) per step; expected int64 of \(3,\)"),
+        ({"action": np.tile([2, 1, 1], (5, 1))}, r"outside 0..\[2 0 1\]: \[2 1 1\]..\[2 1 1\]"),
+        ({"action": np.tile([0, 0, -1], (5, 1))}, r"outside 0..\[2 0 1\]"),
+        ({"action": np.tile([1, 0, 1], (5, 1))}, "its mask forbids"),
+        ({"obs.mask": np.tile([True] * 4 + [False] * 2, (6, 1))}, "allows no action at all"),
+        ({"obs.mask": np.ones((6, 4), bool)}, r"obs.mask holds bool of shape \(4,\)"),
+    ],
+)
+def test_several_choices_of_which_one_is_wrong_are_refused(changes: dict[str, np.ndarray], says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        check_trajectory(several(**changes), SEVERAL, max_steps=100)
 
 
 @pytest.mark.parametrize("column", ["obs.state", "reward", "log_prob"])

@@ -10,11 +10,12 @@ void RL4SysAction::updateReward(double reward) { client::Client::reward(*this, r
 
 RL4SysTrajectory::RL4SysTrajectory(RL4SysTrajectory&& other) noexcept
     : client_(std::move(other.client_)), episode_(std::exchange(other.episode_, nullptr)),
-      values_(std::move(other.values_)), reason_(std::move(other.reason_)) {}
+      choices_(std::move(other.choices_)), values_(std::move(other.values_)), reason_(std::move(other.reason_)) {}
 
 RL4SysTrajectory& RL4SysTrajectory::operator=(RL4SysTrajectory&& other) noexcept {
     std::swap(client_, other.client_);
     std::swap(episode_, other.episode_);
+    std::swap(choices_, other.choices_);
     std::swap(values_, other.values_);
     std::swap(reason_, other.reason_);
     return *this;

@@ -149,11 +149,11 @@ bool Client::decideOn(RL4SysTrajectory& trajectory, std::span<const float> obser
     if (episode.model == nullptr || episode.model->program == nullptr) return false;
     const Program& program = *episode.model->program;
     if (settings_.spec.choices > 0) {
-        const std::optional<Choice> choice =
-            episode.recorder.decide(program, observation, mask, draws_, episode.scratch);
-        if (!choice) return false;
-        action.act_ = choice->action;
-        makeDecided(trajectory, choice->logProb, action);
+        const std::optional<float> logProb =
+            episode.recorder.decide(program, observation, mask, draws_, episode.scratch, trajectory.choices_);
+        if (!logProb) return false;
+        giveChoices(trajectory, action);
+        makeDecided(trajectory, *logProb, action);
         return true;
     }
     if (!mask.empty()) episode.recorder.expectMasked();
@@ -164,6 +164,14 @@ bool Client::decideOn(RL4SysTrajectory& trajectory, std::span<const float> obser
     action.values_ = trajectory.values_;
     makeDecided(trajectory, *logProb, action);
     return true;
+}
+
+void Client::giveChoices(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept {
+    if (settings_.spec.several.empty()) {
+        action.act_ = trajectory.choices_.front();
+    } else {
+        action.choices_ = trajectory.choices_;
+    }
 }
 
 /// The decision is the latest of its episode, to be added or not.
@@ -205,17 +213,14 @@ RL4SysAction Client::decideSlowly(RL4SysTrajectory& trajectory, std::span<const 
 RL4SysAction Client::decideRemotely(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                     std::span<const bool> mask) {
     v1::ActReply reply;
-    std::int64_t choice = 0;
     std::string_view wrong;
     const Spec& spec = settings_.spec;
     const std::string problem = ask(observation, mask, reply);
     if (!problem.empty()) {
         wrong = problem;
     } else if (spec.choices > 0) {
-        const bool readable = readColumn(reply.action(), v1::DTYPE_INT64, std::span(&choice, 1));
-        const bool known = readable && choice >= 0 && static_cast<std::uint64_t>(choice) < spec.choices;
-        const bool legal = known && (mask.empty() || mask[static_cast<std::size_t>(choice)]);
-        if (!legal) wrong = "the server's choice is not legal";
+        const bool readable = readColumn(reply.action(), v1::DTYPE_INT64, std::span(trajectory.choices_));
+        if (!readable || !spec.allows(trajectory.choices_, mask)) wrong = "the server's choice is not legal";
     } else if (!readColumn(reply.action(), v1::DTYPE_FLOAT32, std::span(trajectory.values_)) ||
                !detail::allFinite(trajectory.values_)) {
         wrong = "the server's decision cannot be read";
@@ -225,11 +230,11 @@ RL4SysAction Client::decideRemotely(RL4SysTrajectory& trajectory, std::span<cons
         breakOff(trajectory, observation, mask);
         return fallBack(trajectory, observation, mask, wrong);
     }
-    return recordRemote(trajectory, observation, mask, reply, choice);
+    return recordRemote(trajectory, observation, mask, reply);
 }
 
 RL4SysAction Client::recordRemote(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                                  std::span<const bool> mask, const v1::ActReply& reply, std::int64_t choice) {
+                                  std::span<const bool> mask, const v1::ActReply& reply) {
     Model model;
     model.lineage = reply.lineage();
     model.version = reply.version();
@@ -248,8 +253,8 @@ RL4SysAction Client::recordRemote(RL4SysTrajectory& trajectory, std::span<const 
     episode.version = model.version;
     RL4SysAction action;
     if (settings_.spec.choices > 0) {
-        action.act_ = choice;
-        episode.recorder.pend(observation, mask, Choice{choice, reply.log_prob()});
+        episode.recorder.pend(observation, mask, trajectory.choices_, reply.log_prob());
+        giveChoices(trajectory, action);
     } else {
         episode.recorder.pend(observation, std::span<const float>(trajectory.values_), reply.log_prob());
         legalize(settings_.spec.action, trajectory.values_, trajectory.values_);
@@ -278,7 +283,8 @@ RL4SysAction Client::fallBack(RL4SysTrajectory& trajectory, std::span<const floa
     RL4SysAction action;
     trajectory.reason_ = reason;
     if (settings_.spec.choices > 0) {
-        action.act_ = fallback_.choose(observation, mask, trajectory.reason_);
+        fallback_.choose(observation, mask, trajectory.choices_, trajectory.reason_);
+        giveChoices(trajectory, action);
     } else {
         fallback_.move(observation, trajectory.values_, trajectory.reason_);
         action.values_ = trajectory.values_;
@@ -390,7 +396,9 @@ void Client::adoptHandle(RL4SysTrajectory& trajectory) {
     if (trajectory.client_.get() == this) return;
     trajectory = RL4SysTrajectory();
     trajectory.client_ = shared_from_this();
-    trajectory.values_.resize(settings_.spec.choices > 0 ? 0 : settings_.spec.actionSize());
+    const bool chooses = settings_.spec.choices > 0;
+    trajectory.choices_.resize(chooses ? settings_.spec.actionSize() : 0);
+    trajectory.values_.resize(chooses ? 0 : settings_.spec.actionSize());
 }
 
 void Client::expectFit(std::span<const float> observation, std::span<const bool> mask) const {
@@ -407,8 +415,8 @@ void Client::expectFit(std::span<const float> observation, std::span<const bool>
         throw std::invalid_argument("a mask of " + std::to_string(mask.size()) + " was given; expected " +
                                     std::to_string(spec.choices));
     }
-    if (std::ranges::none_of(mask, [](bool legal) { return legal; })) {
-        throw std::invalid_argument("the mask allows no action at all; at least one must be legal");
+    if (!spec.leavesChoice(mask)) {
+        throw std::invalid_argument("the mask allows no action at all; at least one choice of each part must be legal");
     }
 }
 

@@ -51,12 +51,13 @@ private:
     RL4SysAction decideRemotely(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                 std::span<const bool> mask);
     RL4SysAction recordRemote(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                              std::span<const bool> mask, const v1::ActReply& reply, std::int64_t choice);
+                              std::span<const bool> mask, const v1::ActReply& reply);
     std::string ask(std::span<const float> observation, std::span<const bool> mask, v1::ActReply& reply);
     RL4SysAction fallBack(RL4SysTrajectory& trajectory, std::span<const float> observation,
                           std::span<const bool> mask, std::string_view reason);
     void breakOff(RL4SysTrajectory& trajectory, std::span<const float> row = {}, std::span<const bool> mask = {});
     void makeDecided(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action);
+    void giveChoices(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept;
     void expectFit(std::span<const float> observation, std::span<const bool> mask) const;
     void expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action, const TrajectoryEnd& end) const;
     void adoptHandle(RL4SysTrajectory& trajectory);

@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "rl4sys/heads.hpp"
-
 namespace rl4sys::client {
 
 namespace {
@@ -26,25 +24,42 @@ void addFailure(std::string& reason, const std::string& problem) {
     reason += "; and the fallback function failed: " + problem;
 }
 
+std::string textOf(std::span<const std::int64_t> choices) {
+    std::string text;
+    for (const std::int64_t choice : choices) text += (text.empty() ? "" : ", ") + std::to_string(choice);
+    return text;
+}
+
+/// The program's own function, whichever fits: one choice is one of several parts too.
+decltype(AgentOptions::fallbackChoices) choicesFunction(const Spec& spec, const AgentOptions& options) {
+    if (!spec.several.empty() || !options.fallbackChoice) return options.fallbackChoices;
+    return [function = options.fallbackChoice](std::span<const float> observation, std::span<const bool> mask,
+                                               std::span<std::int64_t> choices) {
+        choices.front() = function(observation, mask);
+    };
+}
+
 }  // namespace
 
 Fallback::Fallback(const Settings& settings, const AgentOptions& options)
-    : settings_(settings), function_(options.fallbackChoice), valuesFunction_(options.fallbackValues) {}
+    : settings_(settings), choicesFunction_(choicesFunction(settings.spec, options)),
+      valuesFunction_(options.fallbackValues) {}
 
-std::int64_t Fallback::choose(std::span<const float> observation, std::span<const bool> mask,
-                              std::string& reason) const {
-    if (function_) {
+void Fallback::choose(std::span<const float> observation, std::span<const bool> mask,
+                      std::span<std::int64_t> choices, std::string& reason) const {
+    settings_.spec.chooseFirst(mask, choices);
+    if (choicesFunction_) {
         try {
-            const std::int64_t choice = function_(observation, mask);
-            if (isLegal(choice, mask)) return choice;
-            addFailure(reason, "its choice " + std::to_string(choice) + " is not legal");
+            choicesFunction_(observation, mask, choices);
+            if (settings_.spec.allows(choices, mask)) return;
+            addFailure(reason, "its choice " + textOf(choices) + " is not legal");
         } catch (...) {
             addFailure(reason, describe(std::current_exception()));
         }
+        settings_.spec.chooseFirst(mask, choices);
     }
-    const std::optional<std::int64_t>& choice = settings_.fallbackChoice;
-    if (choice && isLegal(*choice, mask)) return *choice;
-    return static_cast<std::int64_t>(heads::Legal{mask}.first());
+    const std::vector<std::int64_t>& written = settings_.fallbackChoices;
+    if (!written.empty() && settings_.spec.allows(written, mask)) std::ranges::copy(written, choices.begin());
 }
 
 void Fallback::move(std::span<const float> observation, std::span<float> values, std::string& reason) const {
@@ -63,11 +78,6 @@ void Fallback::move(std::span<const float> observation, std::span<float> values,
         addFailure(reason, describe(std::current_exception()));
     }
     otherwise();
-}
-
-bool Fallback::isLegal(std::int64_t choice, std::span<const bool> mask) const noexcept {
-    if (choice < 0 || static_cast<std::uint64_t>(choice) >= settings_.spec.choices) return false;
-    return mask.empty() || mask[static_cast<std::size_t>(choice)];
 }
 
 bool Fallback::isLegal(std::span<const float> values) const noexcept {

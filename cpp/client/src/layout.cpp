@@ -130,7 +130,8 @@ std::string Layout::encode(const Shipment& shipment) const {
     Columns& columns = *message.mutable_columns();
     addObservations(spec_, fragment.row, fragment.mask, columns);
     if (spec_.choices > 0) {
-        addColumn("action", v1::DTYPE_INT64, fragment.choice, steps, {}, columns);
+        const Shape shape = spec_.several.empty() ? Shape() : Shape{spec_.several.size()};
+        addColumn("action", v1::DTYPE_INT64, fragment.choice, steps, shape, columns);
     } else {
         addColumn("action", v1::DTYPE_FLOAT32, fragment.move, steps, spec_.action.shape, columns);
     }

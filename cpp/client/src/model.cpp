@@ -22,13 +22,14 @@ using Shape = std::vector<std::size_t>;
 struct Sizes {
     std::vector<std::pair<std::string, Shape>> observation;
     std::size_t choices;
+    Shape several;
     Shape action;
 
     bool operator==(const Sizes&) const = default;
 };
 
 Sizes sizesOf(const Spec& spec) {
-    Sizes sizes{{}, spec.choices, spec.choices > 0 ? Shape() : spec.action.shape};
+    Sizes sizes{{}, spec.choices, spec.several, spec.choices > 0 ? Shape() : spec.action.shape};
     for (const auto& [name, box] : spec.observation) sizes.observation.emplace_back(name, box.shape);
     return sizes;
 }
@@ -44,8 +45,8 @@ std::string textOf(const Sizes& sizes) {
     for (const auto& [name, shape] : sizes.observation) {
         text += (text.empty() ? "'" : ", '") + name + "': " + textOf(shape);
     }
-    return shortened("{" + text + "}") + ", " +
-           (sizes.choices > 0 ? std::to_string(sizes.choices) : textOf(sizes.action));
+    const std::string choices = sizes.several.empty() ? std::to_string(sizes.choices) : shortened(textOf(sizes.several));
+    return shortened("{" + text + "}") + ", " + (sizes.choices > 0 ? choices + " choices" : textOf(sizes.action));
 }
 
 std::string contentOf(const v1::Snapshot& message, const std::string& lineage, const Model* held) {

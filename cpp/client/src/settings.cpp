@@ -264,10 +264,25 @@ std::string learnerSettings(const Draft& draft) {
     return learner.dump();
 }
 
-std::int64_t fallbackChoice(const Json& written, std::size_t choices) {
-    const bool legal = written.is_number_unsigned() && written.get<std::uint64_t>() < choices;
-    if (!legal) refuse("fallback_action", written, "it should be a choice from 0 to " + std::to_string(choices - 1));
-    return written.get<std::int64_t>();
+[[noreturn]] void refuseFallback(const Json& written, const Spec& spec) {
+    if (spec.several.empty()) {
+        refuse("fallback_action", written, "it should be a choice from 0 to " + std::to_string(spec.choices - 1));
+    }
+    std::vector<std::size_t> last = spec.several;
+    for (std::size_t& choice : last) --choice;
+    refuse("fallback_action", written, "it should be a choice for each part, from 0 to " + Json(last).dump());
+}
+
+std::vector<std::int64_t> fallbackChoices(const Json& written, const Spec& spec) {
+    if (written.is_array() == spec.several.empty()) refuseFallback(written, spec);
+    std::vector<std::int64_t> chosen;
+    for (const Json& choice : written.is_array() ? written : Json::array({written})) {
+        // What no int64 holds is no choice either; of -1 that is known.
+        const bool small = choice.is_number_unsigned() && choice.get<std::uint64_t>() < spec.choices;
+        chosen.push_back(small ? choice.get<std::int64_t>() : -1);
+    }
+    if (chosen.size() != spec.actionSize() || !spec.allows(chosen, {})) refuseFallback(written, spec);
+    return chosen;
 }
 
 bool isWithin(const std::vector<float>& values, const Box& box) {
@@ -291,7 +306,7 @@ std::vector<float> fallbackValues(const Json& written, const Box& box) {
 void readFallback(Settings& settings, const Json& written) {
     if (written.is_null()) return;
     if (settings.spec.choices > 0) {
-        settings.fallbackChoice = fallbackChoice(written, settings.spec.choices);
+        settings.fallbackChoices = fallbackChoices(written, settings.spec);
     } else {
         settings.fallbackValues = fallbackValues(written, settings.spec.action);
     }

@@ -50,8 +50,8 @@ struct Settings {
     std::size_t sendFrequency = 1;
     double patienceSeconds = 0;  ///< Never longer than clocks can count, like `flushSeconds`.
     double flushSeconds = 5;
-    std::optional<std::int64_t> fallbackChoice;  ///< A legal one, if the file has any.
-    std::vector<float> fallbackValues;           ///< The same for actions that are numbers; else empty.
+    std::vector<std::int64_t> fallbackChoices;  ///< A legal one for each part, if the file has any; else empty.
+    std::vector<float> fallbackValues;          ///< The same for actions that are numbers.
     OutboxSettings outbox;
 };
 

@@ -202,9 +202,17 @@ std::size_t actionNumbers(const Spec& spec) { return spec.choices > 0 ? spec.cho
 
 void checkHeadDrawsActions(const WrittenOperation& head, const Spec& spec) {
     if ((head.role() == Role::discreteHead) == (spec.choices > 0)) return;
-    const std::string space = spec.choices > 0 ? "one of " : "a box of ";
+    const std::string space = spec.choices > 0 ? "choices of " : "a box of ";
     throw std::invalid_argument("the head " + head.name + " does not draw actions of " + space +
                                 std::to_string(actionNumbers(spec)));
+}
+
+void checkParts(const Program& program, const Spec& spec) {
+    const bool same = program.several() != spec.several.empty() && std::ranges::equal(program.parts(), spec.parts());
+    if (!program.discrete() || same) return;
+    throw std::invalid_argument("the head draws other choices than the spec has: " +
+                                quoted(json(std::vector(program.parts().begin(), program.parts().end()))) + " and " +
+                                quoted(json(std::vector(spec.parts().begin(), spec.parts().end()))));
 }
 
 void checkOutputs(const Program& program, const Spec& spec) {
@@ -226,6 +234,7 @@ Snapshot Snapshot::fromBytes(std::string_view blob) {
     snapshot.program = std::make_shared<const Program>(withWeights(written, file.arrays), snapshot.spec.inputSize(),
                                                        snapshot.spec.choices);
     checkOutputs(*snapshot.program, snapshot.spec);
+    checkParts(*snapshot.program, snapshot.spec);
     return snapshot;
 }
 

@@ -115,10 +115,16 @@ void readAction(Spec& spec, const Json& written) {
         spec.action = checked(spec.action, "action");
         return;
     }
-    if (!isCount(written)) {
-        refuse("action", written, "it should be a number of choices, or a block with size");
+    const Json counts = written.is_array() ? written : Json::array({written});
+    if (counts.empty() || !std::all_of(counts.begin(), counts.end(), isCount)) {
+        refuse("action", written,
+               "it should be a number of choices, a list of them for several at once, or a block with size");
     }
-    spec.choices = written.get<std::size_t>();
+    if (written.is_array()) {
+        spec.setSeveral(counts.get<std::vector<std::size_t>>());
+    } else {
+        spec.choices = written.get<std::size_t>();
+    }
 }
 
 /// The mask follows from the choices, whatever the file says of it.

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "bounded_json.hpp"
+#include "rl4sys/heads.hpp"
 
 namespace rl4sys::client {
 
@@ -98,6 +99,14 @@ Spec specFromJson(const json& value) {
     if (action.at("kind") == "discrete") {
         spec.choices = sizeFromJson(action.at("choices"));
         require(spec.choices > 0, "a discrete space needs at least 1 choice");
+    } else if (action.at("kind") == "multi_discrete") {
+        std::vector<std::size_t> parts;
+        for (const json& part : action.at("choices").get_ref<const json::array_t&>()) {
+            parts.push_back(sizeFromJson(part));
+        }
+        require(!parts.empty() && std::ranges::count(parts, 0U) == 0,
+                "a multi-discrete space needs at least 1 part, and each at least 1 choice");
+        spec.setSeveral(std::move(parts));
     } else {
         spec.action = boxFromJson(action);
     }
@@ -128,6 +137,47 @@ void Box::check() const {
     checkBound("high", high, -infinity, *this);
 }
 
+void Spec::setSeveral(std::vector<std::size_t> parts) {
+    // Beyond what `check` allows it need not be exact, but it must not begin again at 0.
+    const auto add = [](std::size_t sum, std::size_t part) {
+        return std::min(sum, mostNumbers + 1) + std::min(part, mostNumbers + 1);
+    };
+    choices = std::accumulate(parts.begin(), parts.end(), std::size_t{0}, add);
+    several = std::move(parts);
+}
+
+std::span<const std::size_t> Spec::parts() const noexcept {
+    if (!several.empty()) return several;
+    return {&choices, choices > 0 ? std::size_t{1} : 0};
+}
+
+bool Spec::allows(std::span<const std::int64_t> chosen, std::span<const bool> mask) const noexcept {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        if (chosen[i] < 0 || static_cast<std::uint64_t>(chosen[i]) >= parts()[i]) return false;
+        if (!mask.empty() && !mask[begin + static_cast<std::size_t>(chosen[i])]) return false;
+        begin += parts()[i];
+    }
+    return true;
+}
+
+bool Spec::leavesChoice(std::span<const bool> mask) const noexcept {
+    std::size_t begin = 0;
+    for (const std::size_t part : parts()) {
+        if (heads::Legal{mask}.part(begin, part).first() == part) return false;
+        begin += part;
+    }
+    return true;
+}
+
+void Spec::chooseFirst(std::span<const bool> mask, std::span<std::int64_t> chosen) const noexcept {
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+        chosen[i] = static_cast<std::int64_t>(heads::Legal{mask}.part(begin, parts()[i]).first());
+        begin += parts()[i];
+    }
+}
+
 bool Spec::masked() const noexcept { return std::any_of(observation.begin(), observation.end(), isMask); }
 
 std::size_t Spec::inputSize() const noexcept {
@@ -152,8 +202,9 @@ void Spec::check() const {
 json Spec::toJson() const {
     json boxes = json::object();
     for (const auto& [name, box] : observation) boxes[name] = boxToJson(box);
-    const json choice = {{"kind", "discrete"}, {"choices", choices}};
-    return {{"observation", boxes}, {"action", choices > 0 ? choice : boxToJson(action)}};
+    const json one = {{"kind", "discrete"}, {"choices", choices}};
+    const json all = several.empty() ? one : json{{"kind", "multi_discrete"}, {"choices", several}};
+    return {{"observation", boxes}, {"action", choices > 0 ? all : boxToJson(action)}};
 }
 
 Spec Spec::fromJson(const json& value) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,14 +38,27 @@ struct Box {
 /// Names, shapes, types and bounds of what a policy sees and does: `rl4sys.spec.Spec` in Python.
 struct Spec {
     std::vector<std::pair<std::string, Box>> observation;  ///< Sorted by name; the mask is one of them.
-    std::size_t choices = 0;                               ///< The number of actions; 0 if an action is numbers.
-    Box action;                                            ///< Those numbers, where `choices` is 0.
+    std::size_t choices = 0;                               ///< Those of all parts; 0 if an action is numbers.
+    Box action = {};                                       ///< The numbers, where `choices` is 0.
+    std::vector<std::size_t> several = {};                 ///< Choices of each part; empty if an action is one.
+
+    /// Make an action several choices at once, with so many alternatives each.
+    void setSeveral(std::vector<std::size_t> parts);
 
     bool masked() const noexcept;
     /// Numbers in one row of all observations but the mask.
     std::size_t inputSize() const noexcept;
-    /// Numbers in one action; 1 if it is a choice.
-    std::size_t actionSize() const noexcept { return choices > 0 ? 1 : action.size(); }
+    /// How many choices each part of an action has; one choice is one part, numbers are none.
+    std::span<const std::size_t> parts() const noexcept;
+    /// Numbers in one action, or its parts.
+    std::size_t actionSize() const noexcept { return choices > 0 ? parts().size() : action.size(); }
+
+    /// Whether each part of an action is one of its choices, and legal by a mask that is not empty.
+    bool allows(std::span<const std::int64_t> chosen, std::span<const bool> mask) const noexcept;
+    /// Whether a mask leaves each part something to choose.
+    bool leavesChoice(std::span<const bool> mask) const noexcept;
+    /// The first legal choice of each part, by a mask that leaves one.
+    void chooseFirst(std::span<const bool> mask, std::span<std::int64_t> chosen) const noexcept;
 
     /// \throws std::invalid_argument if its parts do not fit each other, or one of them is wrong by itself.
     void check() const;

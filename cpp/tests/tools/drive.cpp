@@ -2,7 +2,8 @@
 //
 //   drive CONFIG OVERRIDES STEPS [THREADS] [PAUSE_MICROSECONDS] [GREETING]
 //
-// Episodes of 40 steps; the reward of an action is the first number of the observation, or minus that for choice 0.
+// Episodes of 40 steps; the reward of an action is the first number of the observation, or minus that for choice 0, or
+// for those of several choices at once whose first is 0.
 // With a GREETING, a line of that text is printed once the agent is made. SIGTERM ends it early and in order.
 
 #include <sys/resource.h>
@@ -75,7 +76,8 @@ private:
         const auto began = std::chrono::steady_clock::now();
         RL4SysAction action = agent_.requestForAction(trajectory, observation);
         agent_.addToTrajectory(trajectory, action);
-        action.updateReward(action.act() == 0 ? -observation[0] : observation[0]);
+        const std::int64_t choice = action.choices().empty() ? action.act() : action.choices().front();
+        action.updateReward(choice == 0 ? -observation[0] : observation[0]);
         if (last) agent_.markEndOfTrajectory(trajectory, action);
         const std::chrono::duration<float, std::micro> took = std::chrono::steady_clock::now() - began;
         seen_.microseconds.push_back(took.count());
@@ -84,9 +86,12 @@ private:
             seen_.slowWaits += voluntaryWaits() > waits ? 1 : 0;
         }
         seen_.reasons.emplace(action.fallbackReason());
-        if (seen_.firstActions.size() < 100) {
+        if (seen_.firstLogProbs.size() < 100) {
             seen_.firstObservations.push_back(observation);
-            seen_.firstActions.push_back(action.act());
+            seen_.firstActions.push_back(choice);
+            for (const std::int64_t other : action.choices().subspan(std::min<std::size_t>(1, action.choices().size()))) {
+                seen_.firstActions.push_back(other);
+            }
             seen_.firstLogProbs.push_back(action.logProb().value_or(0.0f));
         }
     }

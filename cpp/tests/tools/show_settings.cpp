@@ -51,7 +51,7 @@ json toJson(const Settings& settings) {
             {"send_frequency", settings.sendFrequency},
             {"patience_seconds", settings.patienceSeconds},
             {"flush_seconds", settings.flushSeconds},
-            {"fallback_choice", orNull(settings.fallbackChoice)},
+            {"fallback_choices", settings.fallbackChoices},
             {"fallback_values", settings.fallbackValues},
             {"outbox", toJson(settings.outbox)}};
 }

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
@@ -52,6 +53,7 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor | f
 
 class A2C:
     Config = A2CConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "trajectory", "size": 40}
     roles = ROLES
     optional_roles = (TRUNK,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Options, Recipe
+from rl4sys.algorithms.distributions import Law, distribution_of, legal_logits
 from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.returns import generalized_advantages
 from rl4sys.algorithms.windows import REMEMBERED, cut, gather, outputs_in_windows, remember
@@ -29,12 +29,8 @@ from rl4sys.networks.base import (
     to_array,
 )
 from rl4sys.networks.chained import Chained, head_spec
-from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Array, Box, Discrete, Spec
+from rl4sys.spec import MASK, Array, Box, Spec
 from rl4sys.trajectory import MEMORY
-
-ILLEGAL = -1e9
-"""A logit or a value low enough that its action is never taken, yet finite: 0 times it is 0."""
 
 ROLES = ("actor", "critic")
 
@@ -43,23 +39,6 @@ TRUNK = "trunk"
 
 
 _USUAL_FEATURES = 64
-
-
-def categorical_terms(logits: Tensor, action: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Log-probability of each action, and the entropy, over the legal actions."""
-    if mask is not None:
-        logits = logits.masked_fill(~mask, ILLEGAL)
-    log_probs = logits.log_softmax(-1)
-    chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    return chosen, -(log_probs.exp() * log_probs).sum(-1)
-
-
-def gaussian_terms(mean: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-density of each action, and the entropy, of independent normals."""
-    z = (action - mean) * (-log_std).exp()
-    log_prob = (-0.5 * z**2 - log_std).sum(-1) - 0.5 * math.log(2 * math.pi) * mean.shape[-1]
-    entropy = (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand(len(mean))
-    return log_prob, entropy
 
 
 def importance(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
@@ -113,12 +92,9 @@ class Actor(nn.Module):
         self.actor = build_network(recipe.network("actor"), needed["actor"], seed)
         if TRUNK in needed:
             self.actor = Chained(build_network(recipe.network(TRUNK), needed[TRUNK], trunk_seed), self.actor)
-        self.log_std = nn.Parameter(torch.full((0 if self.discrete else needed["actor"].outputs,), initial_log_std))
+        self.distribution = distribution_of(recipe.spec.action)
+        self.log_std = nn.Parameter(torch.full((self.distribution.deviations,), initial_log_std))
         self.to(torch.device(recipe.device))
-
-    @property
-    def discrete(self) -> bool:
-        return isinstance(self._spec.action, Discrete)
 
     @property
     def device(self) -> torch.device:
@@ -132,10 +108,7 @@ class Actor(nn.Module):
         return [self.log_std, *self.actor.parameters()]
 
     def policy(self) -> TorchPolicy:
-        if self.discrete:
-            return TorchPolicy(self._spec, self.actor, Operation("categorical"))
-        head, weights = Operation("gaussian", ("log_std",)), {"log_std": to_array(self.log_std)}
-        return TorchPolicy(self._spec, self.actor, head, weights)
+        return TorchPolicy(self._spec, self.actor, *self.distribution.head(self.log_std))
 
     def imitation(self) -> Imitation:
         """Of the network alone: continuous actions are explored as widely as they were to be."""
@@ -143,13 +116,13 @@ class Actor(nn.Module):
 
     def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
         """Log-probability of the actions in ``rows``, and the entropy, now. Where it remembers, rows of windows."""
-        outputs = self.outputs(rows)
-        if self.discrete:
-            return categorical_terms(outputs, rows["action"], rows.get("obs." + MASK))
-        return gaussian_terms(outputs, self.log_std, rows["action"].reshape(len(outputs), -1))
+        return self.distribution.terms(self.law(rows), rows["action"])
 
-    def outputs(self, rows: Tensors) -> Tensor:
-        """What the actor gives for each of the rows."""
+    def law(self, rows: Tensors) -> Law:
+        """What it says of the actions of each row."""
+        return Law(legal_logits(self._outputs(rows), rows.get("obs." + MASK)), self.log_std)
+
+    def _outputs(self, rows: Tensors) -> Tensor:
         if isinstance(self.actor, Recurrent) and self.remembers:
             return outputs_in_windows(self.actor, rows)
         outputs: Tensor = self.actor(observation_of(rows, "obs."))

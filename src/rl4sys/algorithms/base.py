@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from rl4sys.algorithms.actions import check_actions
 from rl4sys.buffers.base import NOTHING, Batch, Buffer, BufferConfig, Demand, Provided
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError
@@ -32,7 +33,7 @@ Options = TypeVar("Options", bound=AlgorithmConfig, covariant=True)  # noqa: PLC
 
 @dataclass(frozen=True)
 class Recipe(Generic[Options]):
-    """Everything an algorithm is made from."""
+    """Everything an algorithm is made from. `ConfigError` where it does not take the spec's actions."""
 
     spec: Spec
     options: Options
@@ -46,6 +47,9 @@ class Recipe(Generic[Options]):
     """Whether the policy starts from what was recorded, and not at random."""
     provided: Provided = NOTHING
     """What the host has for the buffer."""
+
+    def __post_init__(self) -> None:
+        check_actions(self.options.name, self.spec.action)
 
     def network(self, role: str) -> NetworkConfig:
         """The settings of the network for ``role``; a role left out of the config gets the defaults."""
@@ -83,8 +87,9 @@ class Algorithm(Protocol):
 
     ``steps`` is how much experience the learner has taken in so far; schedules are functions of it. The class
     is called with a `Recipe` and has, beside these methods, ``Config`` (its `AlgorithmConfig`), ``roles``
-    (the networks it has, as named under ``network:`` in a config) and ``usual_buffer`` (the ``buffer:`` block
-    of a config that has none). It may have ``optional_roles``, the networks that it has only where a config names them.
+    (the networks it has, as named under ``network:`` in a config), ``usual_buffer`` (the ``buffer:`` block
+    of a config that has none) and ``actions`` (the kinds of actions it takes; one without is tried with any). It may
+    have ``optional_roles``, the networks that it has only where a config names them.
     """
 
     def make_buffer(self) -> Buffer:

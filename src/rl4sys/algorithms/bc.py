@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
+from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import Actor, blueprints
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.imitation import Imitation, cloning_loss
@@ -36,6 +37,7 @@ class BCConfig(ReplayConfig):
 
 class BC:
     Config = BCConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor",)
 

@@ -10,14 +10,14 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from rl4sys.algorithms.actor_critic import ILLEGAL
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.distributions import ILLEGAL
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import OffPolicyConfig, make_replay, move_towards, td_target, weighted_mean
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
-from rl4sys.errors import ConfigError
 from rl4sys.networks.acting import TorchPolicy, to_tensors
 from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of, to_array
 from rl4sys.networks.dueling import Dueling
@@ -88,6 +88,7 @@ class DQN:
     """Variants say what the critic gives for each action, and how it errs."""
 
     Config = DQNConfig
+    actions = (Actions.CHOICES,)
     usual_buffer: ClassVar = {"type": "uniform", "size": 100_000}
     roles = ("critic",)
 
@@ -191,8 +192,5 @@ class DQN:
 
 
 def choices_of(recipe: Recipe[DQNConfig]) -> int:
-    if not isinstance(recipe.spec.action, Discrete):
-        raise ConfigError(
-            f"{recipe.options.name} needs discrete actions, and this environment has continuous ones; use ppo or sac"
-        )
+    assert isinstance(recipe.spec.action, Discrete)  # as the recipe made sure
     return recipe.spec.action.choices

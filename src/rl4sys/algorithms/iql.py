@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.actor_critic import Actor, blueprints
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.dqn import of_choice
@@ -21,6 +22,7 @@ from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     Critics,
+    JudgedActions,
     LearntCritics,
     OffPolicyConfig,
     critic_blueprint,
@@ -32,7 +34,7 @@ from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
 from rl4sys.networks.base import Blueprint, Tensors, build_network, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
-from rl4sys.spec import Array, Discrete, State
+from rl4sys.spec import Array, Discrete, MultiDiscrete, Spec, State, numbers_of
 
 _MOST_WEIGHT = 100.0
 
@@ -62,13 +64,14 @@ def preference(advantage: Tensor, temperature: float) -> Tensor:
 
 class IQL:
     Config = IQLConfig
+    actions = (Actions.CHOICES, Actions.SEVERAL, Actions.BOUNDED)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic", "value")
 
     def __init__(self, recipe: Recipe[IQLConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
-        self._box = _box_actions(recipe)
+        self._judged = _judged_actions(recipe.spec)
         needed, (_, value_seed, *critic_seeds) = self.blueprints(recipe), recipe.seed.generate_state(4).tolist()
         self._actor = Actor(recipe, self._options.initial_log_std)
         self._value = build_network(recipe.network("value"), needed["value"], value_seed).to(self._actor.device)
@@ -79,8 +82,8 @@ class IQL:
     @staticmethod
     def blueprints(recipe: Recipe[IQLConfig]) -> Mapping[str, Blueprint]:
         """What the network of each role takes and gives."""
-        box, common = _box_actions(recipe), blueprints(recipe)
-        critic = critic_blueprint(recipe.spec, box) if box else Blueprint(recipe.spec, common["actor"].outputs)
+        judged, common = _judged_actions(recipe.spec), blueprints(recipe)
+        critic = critic_blueprint(recipe.spec, judged) if judged else Blueprint(recipe.spec, common["actor"].outputs)
         return {"actor": common["actor"], "critic": critic, "value": common["critic"]}
 
     def make_buffer(self) -> Buffer:
@@ -122,8 +125,8 @@ class IQL:
     def _of_taken(self, critics: Critics, rows: Tensors) -> Tensor:
         """Values of what was done; a row for each critic."""
         observation = observation_of(rows, "obs.")
-        if self._box:
-            return critics.judge(observation, self._box.unit(rows["action"]))
+        if self._judged:
+            return critics.judge(observation, self._judged.unit(rows["action"]))
         return torch.stack([of_choice(values, rows["action"]) for values in critics(observation)])
 
     def _update_value(self, rows: Tensors, judged: Tensor, steps: int) -> tuple[Tensor, dict[str, float]]:
@@ -145,5 +148,19 @@ class IQL:
         return self._critics.learn(rows, self._of_taken(self._critics.online, rows), next_value, rate, steps)
 
 
-def _box_actions(recipe: Recipe[IQLConfig]) -> BoxActions | None:
-    return None if isinstance(recipe.spec.action, Discrete) else BoxActions(recipe.spec, recipe.options.name)
+class _SeveralChoices:
+    """A number for each choice of all parts: 1 for those made, 0 for the others."""
+
+    def __init__(self, space: MultiDiscrete) -> None:
+        self._parts, self.size = space.parts, numbers_of(space)
+
+    def unit(self, action: Tensor) -> Tensor:
+        made = [torch.nn.functional.one_hot(part, n) for part, n in zip(action.unbind(1), self._parts, strict=True)]
+        return torch.cat(made, dim=1).float()
+
+
+def _judged_actions(spec: Spec) -> JudgedActions | None:
+    """None where critics judge all actions at once."""
+    if isinstance(spec.action, Discrete):
+        return None
+    return _SeveralChoices(spec.action) if isinstance(spec.action, MultiDiscrete) else BoxActions(spec)

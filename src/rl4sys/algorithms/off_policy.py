@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from rl4sys.algorithms.base import AlgorithmConfig, Options, Recipe
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, constant
 from rl4sys.buffers.base import Buffer, Demand
-from rl4sys.errors import ConfigError
 from rl4sys.networks.base import Blueprint, Tensors, build_network, to_array
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.spec import Array, Box, Columns, Spec, State
@@ -89,18 +89,22 @@ def move_towards(target: nn.Module, online: nn.Module, tau: float) -> None:
     torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
 
 
+class JudgedActions(Protocol):
+    """Actions that critics judge one at a time."""
+
+    size: int
+    """Numbers that an action is to a critic."""
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Drawn actions, a flat row each, within -1..1."""
+
+
 class BoxActions:
     """Continuous actions as policies draw them, within low..high, and as networks see them, within -1..1."""
 
-    def __init__(self, spec: Spec, algorithm: str) -> None:
-        if not isinstance(spec.action, Box):
-            raise ConfigError(f"{algorithm} needs continuous actions, and this environment has discrete ones; use dqn")
+    def __init__(self, spec: Spec) -> None:
+        assert isinstance(spec.action, Box)  # as the recipe made sure
         low, high = (bound.reshape(-1) for bound in spec.action.bounds())
-        if not np.isfinite([low, high]).all():
-            raise ConfigError(
-                f"{algorithm} needs actions with bounds, to squash them into, and these have none on some side; "
-                "give the environment's action space finite low and high, or use ppo"
-            )
         self.size = spec.action.size
         self.weights: Columns = {"low": low.astype(np.float32), "high": high.astype(np.float32)}
         self._middle = torch.from_numpy((self.weights["low"] + self.weights["high"]) / 2)
@@ -112,7 +116,7 @@ class BoxActions:
         return (flat - self._middle.to(flat.device)) / self._reach.to(flat.device)
 
 
-def critic_blueprint(spec: Spec, actions: BoxActions) -> Blueprint:
+def critic_blueprint(spec: Spec, actions: JudgedActions) -> Blueprint:
     """A network that judges an action, given within -1..1, beside what was observed."""
     return Blueprint(Spec({**spec.observation, TAKEN: Box((actions.size,))}, spec.action), 1)
 

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
@@ -92,6 +93,7 @@ def kl_estimate(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
 
 class PPO:
     Config = PPOConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
     optional_roles = (TRUNK,)

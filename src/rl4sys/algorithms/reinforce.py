@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rl4sys.algorithms.a2c import policy_gradient_loss
+from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
@@ -57,6 +58,7 @@ class Reinforce:
     """
 
     Config = ReinforceConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
     blueprints = staticmethod(blueprints)

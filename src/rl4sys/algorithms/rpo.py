@@ -10,12 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import gaussian_terms
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe
 from rl4sys.algorithms.ppo import PPO, PPOConfig
-from rl4sys.errors import ConfigError
 from rl4sys.networks.base import Tensors
-from rl4sys.spec import Discrete
 
 
 class RPOConfig(PPOConfig):
@@ -27,15 +25,14 @@ class RPOConfig(PPOConfig):
 
 class RPO(PPO):
     Config = RPOConfig
+    actions = (Actions.BOUNDED, Actions.UNBOUNDED)
 
     def __init__(self, recipe: Recipe[RPOConfig]) -> None:
-        if isinstance(recipe.spec.action, Discrete):
-            raise ConfigError("rpo needs continuous actions, and this environment has discrete ones; use ppo")
         super().__init__(recipe)
         self._perturbation = recipe.options.perturbation
 
     def _action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        mean = self._networks.outputs(rows)
-        moved = self._rng.uniform(-self._perturbation, self._perturbation, mean.shape).astype(np.float32)
-        mean = mean + torch.from_numpy(moved).to(mean.device)
-        return gaussian_terms(mean, self._networks.log_std, rows["action"].reshape(len(mean), -1))
+        law = self._networks.law(rows)
+        moved = self._rng.uniform(-self._perturbation, self._perturbation, law.outputs.shape).astype(np.float32)
+        blurred = law._replace(outputs=law.outputs + torch.from_numpy(moved).to(law.outputs.device))
+        return self._networks.distribution.terms(blurred, rows["action"])

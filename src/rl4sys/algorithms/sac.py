@@ -14,8 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rl4sys.algorithms.actor_critic import ILLEGAL, categorical_terms
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.distributions import ILLEGAL, categorical_terms
 from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
@@ -111,7 +112,7 @@ class _Actions(Protocol):
 
 class _BoxActions(BoxActions):
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec, "sac")
+        super().__init__(spec)
         self.usual_entropy = -float(self.size)
 
     def blueprints(self, spec: Spec) -> Mapping[str, Blueprint]:
@@ -169,6 +170,7 @@ class _Choices:
 
 class SAC:
     Config = SACConfig
+    actions = (Actions.CHOICES, Actions.BOUNDED)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
 

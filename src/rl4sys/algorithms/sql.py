@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
@@ -74,13 +75,14 @@ def stein_direction(pushing: Tensor, pushed: Tensor, gradient: Tensor) -> Tensor
 
 class SoftQ:
     Config = SoftQConfig
+    actions = (Actions.BOUNDED,)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
 
     def __init__(self, recipe: Recipe[SoftQConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
-        self._actions = BoxActions(recipe.spec, recipe.options.name)
+        self._actions = BoxActions(recipe.spec)
         self._device = torch.device(recipe.device)
         actor_seed, *critic_seeds = recipe.seed.generate_state(3).tolist()
         needed = self.blueprints(recipe)
@@ -94,7 +96,7 @@ class SoftQ:
     @staticmethod
     def blueprints(recipe: Recipe[SoftQConfig]) -> Mapping[str, Blueprint]:
         """What the network of each role takes and gives."""
-        actions = BoxActions(recipe.spec, recipe.options.name)
+        actions = BoxActions(recipe.spec)
         noisy = Spec({**recipe.spec.observation, NOISE: Box((actions.size,))}, recipe.spec.action)
         return {"actor": Blueprint(noisy, actions.size), "critic": critic_blueprint(recipe.spec, actions)}
 

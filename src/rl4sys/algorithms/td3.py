@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
@@ -54,6 +55,7 @@ def smoothed(action: Tensor, noise: Tensor, clip: float) -> Tensor:
 
 class TD3:
     Config = TD3Config
+    actions = (Actions.BOUNDED,)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
     critics: ClassVar[int] = 2
@@ -62,7 +64,7 @@ class TD3:
     def __init__(self, recipe: Recipe[TD3Config]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
-        self._actions = BoxActions(recipe.spec, recipe.options.name)
+        self._actions = BoxActions(recipe.spec)
         self._device = torch.device(recipe.device)
         self._actor, self._target_actor = self._build_actor(), self._build_actor()
         seeds = recipe.seed.generate_state(1 + self.critics).tolist()[1:]
@@ -74,7 +76,7 @@ class TD3:
     @staticmethod
     def blueprints(recipe: Recipe[TD3Config]) -> Mapping[str, Blueprint]:
         """What the network of each role takes and gives."""
-        actions = BoxActions(recipe.spec, recipe.options.name)
+        actions = BoxActions(recipe.spec)
         return {
             "actor": Blueprint(recipe.spec, actions.size, output_gain=0.01),
             "critic": critic_blueprint(recipe.spec, actions),

@@ -14,24 +14,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl4sys.algorithms.actor_critic import (
-    ILLEGAL,
-    ROLES,
-    ActorCritic,
-    blueprints,
-    fit_of_critic,
-    lag_of,
-    standardized,
-)
+from rl4sys.algorithms.actions import ALL_ACTIONS
+from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.distributions import Law
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.networks.acting import TorchPolicy
-from rl4sys.networks.base import Tensors, observation_of
+from rl4sys.networks.base import observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
-from rl4sys.spec import MASK, State
+from rl4sys.spec import State
 
 
 class TRPOConfig(AlgorithmConfig):
@@ -81,21 +75,9 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], target: Tensor, ste
     return solution
 
 
-def categorical_kl(old_logits: Tensor, logits: Tensor) -> Tensor:
-    """Mean KL(old, new)."""
-    old, new = old_logits.log_softmax(-1), logits.log_softmax(-1)
-    return (old.exp() * (old - new)).sum(-1).mean()
-
-
-def gaussian_kl(old_mean: Tensor, old_log_std: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Mean KL(old, new) of independent normals."""
-    variance_ratio = (2 * (old_log_std - log_std)).exp()
-    distance = ((old_mean - mean) * (-log_std).exp()) ** 2
-    return (log_std - old_log_std + 0.5 * (variance_ratio + distance - 1)).sum(-1).mean()
-
-
 class TRPO:
     Config = TRPOConfig
+    actions = ALL_ACTIONS
     usual_buffer: ClassVar = {"type": "trajectory", "size": 2048}
     roles = ROLES
     blueprints = staticmethod(blueprints)
@@ -137,12 +119,11 @@ class TRPO:
 
     def _improve_actor(self, rollout: dict[str, Tensor]) -> dict[str, float]:
         parameters = [p for p in self._networks.actor_parameters() if p.numel()]
-        before = self._law(rollout)
+        # Copies: the search changes the parameters, of which log_std is one, in place.
+        before = Law(*(part.detach().clone() for part in self._networks.law(rollout)))
         gain = self._gain(rollout)
         gradient = _flat(torch.autograd.grad(gain, parameters, allow_unused=True), parameters)
-        slope = _flat(
-            torch.autograd.grad(self._kl(before, self._law(rollout)), parameters, create_graph=True), parameters
-        )
+        slope = _flat(torch.autograd.grad(self._kl_from(before, rollout), parameters, create_graph=True), parameters)
 
         def curvature(vector: Tensor) -> Tensor:
             product = torch.autograd.grad(slope @ vector, parameters, retain_graph=True)
@@ -155,16 +136,14 @@ class TRPO:
         return self._search(rollout, before, gain.item(), (2 * self._options.max_kl / stretch).sqrt() * direction)
 
     @torch.no_grad()
-    def _search(
-        self, rollout: dict[str, Tensor], before: tuple[Tensor, Tensor], gain: float, full_step: Tensor
-    ) -> dict[str, float]:
+    def _search(self, rollout: dict[str, Tensor], before: Law, gain: float, full_step: Tensor) -> dict[str, float]:
         """The longest of ever shorter steps that stays in the trust region and gains; none, and the actor stays."""
         parameters = [p for p in self._networks.actor_parameters() if p.numel()]
         start = _flat(parameters, parameters)
         for attempt in range(self._options.backtracks):
             length = self._options.backtrack_ratio**attempt
             _put(start + length * full_step, parameters)
-            kl, gained = self._kl(before, self._law(rollout)).item(), self._gain(rollout).item() - gain
+            kl, gained = self._kl_from(before, rollout).item(), self._gain(rollout).item() - gain
             if kl <= self._options.max_kl and gained > 0:
                 return {"policy/kl": kl, "policy/step": length, "policy/gain": gained}
         _put(start, parameters)
@@ -175,17 +154,9 @@ class TRPO:
         log_prob, _ = self._networks.action_terms(rollout)
         return (rollout["weight"] * (log_prob - rollout["log_prob"]).exp() * rollout["advantage"]).mean()
 
-    def _law(self, rollout: Tensors) -> tuple[Tensor, Tensor]:
-        """What the actor's outputs say, and log_std: all there is to a distribution."""
-        outputs = self._networks.actor(observation_of(rollout, "obs."))
-        mask = rollout.get("obs." + MASK)
-        return outputs if mask is None else outputs.masked_fill(~mask, ILLEGAL), self._networks.log_std
-
-    def _kl(self, before: tuple[Tensor, Tensor], now: tuple[Tensor, Tensor]) -> Tensor:
-        old_outputs, old_log_std = (part.detach().clone() for part in before)
-        if self._networks.discrete:
-            return categorical_kl(old_outputs, now[0])
-        return gaussian_kl(old_outputs, old_log_std, *now)
+    def _kl_from(self, before: Law, rollout: dict[str, Tensor]) -> Tensor:
+        """How far the actor of now is from that of before, on average."""
+        return self._networks.distribution.kl(before, self._networks.law(rollout)).mean()
 
     def _fit_critic(self, rollout: dict[str, Tensor], steps: int) -> dict[str, float]:
         set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))

@@ -79,9 +79,10 @@ def _check_fit(where: EnvironmentConfig, policy: Policy) -> None:
 
 
 def _sizes(spec: Spec) -> str:
+    from rl4sys.spec import outline
+
     seen = ", ".join(f"{name} {box.shape}" for name, box in spec.observation.items())
-    done = getattr(spec.action, "choices", None)
-    return f"observations {seen} and " + (f"{done} choices" if done else f"actions {spec.action.shape}")
+    return f"observations {seen} and actions {outline(spec.action)}"
 
 
 def _as_json(result: Evaluation, run: Path, checkpoint: str) -> dict[str, object]:

@@ -16,7 +16,7 @@ from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.memory import in_words
 from rl4sys.learner import Learner, learner_cost
 from rl4sys.policy.snapshot import input_size
-from rl4sys.spec import Discrete, Spec
+from rl4sys.spec import Box, Spec, outline
 from rl4sys.trainer import build_actor, build_local_learner
 
 
@@ -59,7 +59,7 @@ def _describe_policy(learner: Learner) -> str:
 
 
 def _describe_spec(spec: Spec) -> list[tuple[str, str]]:
-    action = f"{spec.action.choices} choices" if isinstance(spec.action, Discrete) else f"{spec.action.size} numbers"
+    action = f"{spec.action.size} numbers" if isinstance(spec.action, Box) else outline(spec.action)
     return [
         (
             "observation",

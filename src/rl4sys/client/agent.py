@@ -45,7 +45,7 @@ from rl4sys.client.spool import Spool
 from rl4sys.client.stream import Endpoint
 from rl4sys.errors import NumericalError, SpecError
 from rl4sys.policy.draws import Draws
-from rl4sys.spec import Array, Box, Discrete
+from rl4sys.spec import Array, Box, numbers_of
 from rl4sys.wire.messages import Hello
 from rl4sys.wire.service import PROTOCOL
 
@@ -67,7 +67,7 @@ class RL4SysAction:
         self._episode = episode
         self._step: int | None = None
         self.act = act
-        """An int for choices; else an array within the action's bounds."""
+        """An int for a choice, an array of them for several at once; else an array within the action's bounds."""
         self.log_prob = log_prob
         """Logarithm of the probability of the action as it was drawn; None if it is a fallback."""
         self.version = version
@@ -426,7 +426,10 @@ def _legalizer(spaces: Spaces) -> Callable[[Any], Any] | None:
         shape = action.shape
         # A third of the time that np.clip takes.
         return lambda drawn: np.minimum(np.maximum(drawn.reshape(shape), low), high)
-    return (lambda choice: choice + spaces.start) if spaces.start else None
+    start = spaces.start
+    if isinstance(start, int):
+        return (lambda choice: choice + start) if start else None
+    return spaces.to_system
 
 
 def _draws_key(seed: int | None) -> int:
@@ -438,9 +441,9 @@ def _draws_key(seed: int | None) -> int:
 
 def _recorder_maker(spaces: Spaces, layout: Layout, *, remote: bool) -> Callable[[], Recorder]:
     action = spaces.spec.action
-    choices, size = (action.choices, 1) if isinstance(action, Discrete) else (0, action.size)
+    choices = 0 if isinstance(action, Box) else numbers_of(action)
     kind = NumpyRecorder if remote else Recorder
-    return lambda: kind(layout.size, choices, size, spaces.spec.masked)
+    return lambda: kind(layout.size, choices, action.size, spaces.spec.masked)
 
 
 def _identity(config: ClientConfig, spaces: Spaces) -> Identity:

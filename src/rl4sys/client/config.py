@@ -74,9 +74,10 @@ class ClientConfig(Config):
     observation: Any = None
     """What is seen: an int (so many numbers), a shape, a block with shape, dtype, low, high; or several by name."""
     action: Any = None
-    """What is done: an int (so many choices), or a block with size, low and high for so many numbers."""
+    """What is done: an int (so many choices), a list of them (several at once), or a block with size, low and high for
+    so many numbers."""
     mask: bool = False
-    """Each observation comes with a mask of the choices that are legal."""
+    """Each observation comes with a mask of the choices that are legal, those of several parts side by side."""
     algorithm: dict[str, Any] = Field(default_factory=dict)
     """The learner's algorithm: its name and options, as in an experiment file."""
     network: dict[str, Any] = Field(default_factory=dict)

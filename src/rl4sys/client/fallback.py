@@ -10,17 +10,17 @@ import numpy as np
 
 from rl4sys.client.spaces import Spaces
 from rl4sys.errors import ConfigError
-from rl4sys.spec import Array, Box, Discrete
+from rl4sys.spec import Array, Box, Choices, Discrete, first_permitted, in_range, permitted
 
 FallbackFunction: TypeAlias = Callable[[Any, Any], Any]
 """Observation and mask → action."""
 
 
 class Fallback:
-    """The user's action or function where its answer is legal, else the first legal choice or zeros within bounds."""
+    """The user's action or function where its answer is legal, else the first legal choices or zeros within bounds."""
 
     def __init__(self, spaces: Spaces, action: Any, function: FallbackFunction | None) -> None:
-        self._space, self._start, self._function = spaces.spec.action, spaces.start, function
+        self._spaces, self._space, self._function = spaces, spaces.spec.action, function
         self._action = action
         if action is not None:
             try:
@@ -41,14 +41,29 @@ class Fallback:
         return self._otherwise(mask), reason
 
     def _checked(self, action: Any, mask: Array | None) -> Any:
-        if isinstance(self._space, Discrete):
-            choice, last = index(action), self._start + self._space.choices - 1
-            if not self._start <= choice <= last:
-                raise ValueError(f"it should be a choice from {self._start} to {last}")
-            if not self._is_legal(choice, mask):
-                raise ValueError(f"{choice} is not legal now")
-            return choice
-        return self._checked_numbers(self._space, action)
+        if isinstance(self._space, Box):
+            return self._checked_numbers(self._space, action)
+        chosen = self._chosen(self._space, action)
+        if not in_range(self._space, chosen[None]):
+            raise ValueError(self._expected(self._space))
+        if not self._is_legal(action, mask):
+            raise ValueError(f"{action} is not legal now")
+        return self._given(chosen)
+
+    def _chosen(self, space: Choices, action: Any) -> Array:
+        """Numbered from 0, whatever the system calls them."""
+        if isinstance(space, Discrete):
+            return np.asarray(index(action) - self._spaces.start)
+        given = np.asarray(action)
+        if given.dtype.kind not in "iu" or given.size != space.size:
+            raise ValueError(self._expected(space))
+        return (given.reshape(np.shape(self._spaces.start) or space.shape) - self._spaces.start).reshape(-1)
+
+    def _expected(self, space: Choices) -> str:
+        first, last = self._given(np.zeros(space.shape, np.int64)), self._given(np.array(space.choices) - 1)
+        if isinstance(space, Discrete):
+            return f"it should be a choice from {first} to {last}"
+        return f"it should be a choice for each part, from {first.tolist()} to {last.tolist()}"
 
     def _checked_numbers(self, box: Box, action: Any) -> Array:
         numbers = np.array(action, np.float32)
@@ -57,13 +72,20 @@ class Fallback:
             raise ValueError(f"it should be numbers of shape {box.shape} within the action's bounds")
         return numbers
 
-    def _is_legal(self, choice: Any, mask: Array | None) -> bool:
-        return mask is None or bool(mask[choice - self._start])
+    def _is_legal(self, action: Any, mask: Array | None) -> bool:
+        if mask is None or isinstance(self._space, Box):
+            return True
+        return permitted(self._space, self._chosen(self._space, action)[None], mask[None])
 
     def _otherwise(self, mask: Array | None) -> Any:
-        if isinstance(self._space, Discrete):
-            return self._start + (0 if mask is None else int(np.argmax(mask)))
-        return self._space.legal(np.zeros(self._space.shape, np.float32))
+        if isinstance(self._space, Box):
+            return self._space.legal(np.zeros(self._space.shape, np.float32))
+        first = np.zeros(self._space.shape, np.int64) if mask is None else first_permitted(self._space, mask)
+        return self._given(first)
+
+    def _given(self, chosen: Array) -> Any:
+        given = self._spaces.to_system(chosen)
+        return int(given) if isinstance(self._space, Discrete) else given
 
     @staticmethod
     def _copied(action: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from rl4sys.client.spaces import GYMNASIUM_MASK
 from rl4sys.errors import SpecError
 from rl4sys.policy.numpy_form import as_flat_row, as_mask
-from rl4sys.spec import MASK, STATE, Array, Columns, Discrete, Spec
+from rl4sys.spec import MASK, STATE, Array, Box, Columns, Spec, leaves_choice, numbers_of
 from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 from rl4sys.wire.trajectories import encode_trajectory
 
@@ -98,10 +98,11 @@ class Layout:
         """`SpecError` unless it fits and leaves something to choose."""
         if mask is None:
             return
-        if not self._spec.masked:
+        action = self._spec.action
+        if not self._spec.masked or isinstance(action, Box):
             raise SpecError("a mask was given, but the spec has no mask among its observations")
-        if not as_mask(mask, self._spec.observation[MASK].shape).any():
-            raise SpecError("the mask allows no action at all; at least one must be legal")
+        if not leaves_choice(action, as_mask(mask, self._spec.observation[MASK].shape)):
+            raise SpecError("the mask allows no action at all; at least one choice of each part must be legal")
 
     def mask(self, mask: Array | None) -> Array:
         """A row of the mask; None allows everything."""
@@ -112,6 +113,4 @@ class Layout:
     def step_bytes(self) -> int:
         """What a step takes in memory, and about that on the wire."""
         action = self._spec.action
-        mask = action.choices if self._spec.masked and isinstance(action, Discrete) else 0
-        done = 1 if isinstance(action, Discrete) else action.size
-        return 4 * self.size + mask + 8 * done + 8
+        return 4 * self.size + (numbers_of(action) if self._spec.masked else 0) + 8 * action.size + 8

@@ -9,7 +9,7 @@ from rl4sys.client.recorder import AnyProgram
 from rl4sys.errors import SpecError
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import Spec
+from rl4sys.spec import Spec, outline
 from rl4sys.wire.delta import apply_difference, digest
 from rl4sys.wire.messages import Held
 from rl4sys.wire.messages import Snapshot as SnapshotMessage
@@ -79,8 +79,6 @@ def _content(message: SnapshotMessage, lineage: str, held: Model | None) -> byte
     return apply_difference(held.content, message.delta.compressed)
 
 
-def _sizes(spec: Spec) -> tuple[dict[str, tuple[int, ...]], object]:
+def _sizes(spec: Spec) -> str:
     """What must be the same; bounds may differ between systems that share a policy."""
-    return {name: box.shape for name, box in spec.observation.items()}, getattr(
-        spec.action, "choices", spec.action.shape
-    )
+    return f"{ {name: box.shape for name, box in spec.observation.items()} }, {outline(spec.action)}"

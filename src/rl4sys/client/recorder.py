@@ -42,9 +42,10 @@ class _Step:
 class NumpyRecorder:
     """Decide, commit and reward each step; now and then take the fragment so far. For one thread at a time.
 
-    ``choices`` is the number of discrete actions, or 0 where actions are vectors of ``action_size`` numbers. With
-    ``masked``, the legal actions are recorded with each row. Steps are numbered throughout the trajectory. What a
-    policy remembers is kept with it, zeros at its start and where a policy with a memory of another size takes over.
+    ``choices`` are those of all ``action_size`` parts of an action together, of which one choice has 1, or 0 where
+    actions are vectors of ``action_size`` numbers. With ``masked``, the legal choices are recorded with each row. Steps
+    are numbered throughout the trajectory. What a policy remembers is kept with it, zeros at its start and where a
+    policy with a memory of another size takes over.
     """
 
     def __init__(self, input_size: int, choices: int, action_size: int, masked: bool) -> None:
@@ -146,7 +147,8 @@ class NumpyRecorder:
         last_row, last_mask = self._closing(row, mask)
         steps, self._steps, self._pending = self._steps, [], None
         self._offset += len(steps)
-        action_type, action_shape = (np.int64, ()) if self._choices else (np.float32, (self._action_size,))
+        action_type = np.int64 if self._choices else np.float32
+        action_shape = () if self._choices and self._action_size == 1 else (self._action_size,)
         columns = {
             "row": np.array([*(step.row for step in steps), last_row], np.float32),
             "mask": np.array([*(step.mask for step in steps), last_mask], np.bool_),
@@ -176,8 +178,10 @@ class NumpyRecorder:
                 "a recorder needs rows and actions of at least 1 number, "
                 f"got {self._input_size} and {self._action_size}"
             )
-        if self._choices > 0 and self._action_size != 1:
-            raise SpecError(f"a discrete action is 1 number, got an action size of {self._action_size}")
+        if 0 < self._choices < self._action_size:
+            raise SpecError(
+                f"each part of an action has at least 1 choice, got {self._action_size} parts of {self._choices}"
+            )
         if self._choices == 0 and self._masked:
             raise SpecError("continuous actions take no mask")
 
@@ -187,9 +191,8 @@ class NumpyRecorder:
         # No rows use no draws, but show the shapes of what comes out; rows of a width it does not take are refused.
         none, memory = np.zeros((0, self._input_size), np.float32), np.zeros((0, program.memory_size), np.float32)
         actions, _ = program.act(none, None, Draws(0), memory)
-        discrete = actions.ndim == 1
-        choices = program.output_size if discrete else 0
-        got = _sizes(self._input_size, choices, 1 if discrete else actions.shape[1])
+        choices = program.output_size if actions.dtype == np.int64 else 0
+        got = _sizes(self._input_size, choices, 1 if actions.ndim == 1 else actions.shape[1])
         expected = _sizes(self._input_size, self._choices, self._action_size)
         if got != expected:
             raise SpecError(f"the policy has {got}; the recorder has {expected}")
@@ -236,7 +239,8 @@ def _as_float32(value: float) -> float:
 
 
 def _sizes(inputs: int, choices: int, action_size: int) -> str:
-    actions = f"{choices} actions" if choices else f"actions of {action_size} numbers"
+    parts = "" if action_size == 1 else f" in {action_size} parts"
+    actions = f"{choices} choices{parts}" if choices else f"actions of {action_size} numbers"
     return f"rows of {inputs} numbers and {actions}"
 
 

@@ -14,7 +14,7 @@ from rl4sys.client.link import Link
 from rl4sys.client.model import ENDLESS, Model
 from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws
-from rl4sys.spec import MASK, Array, Discrete, Spec
+from rl4sys.spec import MASK, Array, Box, Discrete, Spec, in_range, permitted
 from rl4sys.trajectory import OBSERVATION
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import ActReply, ActRequest, Hello
@@ -78,7 +78,11 @@ class RemotePolicy:
             raise ConnectionError(f"the server decided on {drawn.dtype}; an action is of {action.dtype}")
         if not (np.isfinite(drawn).all() and math.isfinite(log_prob)):
             raise ConnectionError("the server's decision has a NaN or an infinity")
-        if isinstance(action, Discrete) and not (0 <= drawn < action.choices and (mask is None or mask.flat[drawn])):
+        if isinstance(action, Box):
+            return
+        if not in_range(action, drawn[None]) or not (
+            mask is None or permitted(action, drawn[None], mask.reshape(1, -1))
+        ):
             raise ConnectionError(f"the server decided on {drawn}, which is not legal here")
 
 

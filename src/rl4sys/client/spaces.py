@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rl4sys.errors import ConfigError, SpecError
-from rl4sys.spec import MASK, STATE, Array, Box, Discrete, Space, Spec
+from rl4sys.spec import MASK, STATE, Array, Box, Discrete, MultiDiscrete, Space, Spec, mask_box, outline
 
 GYMNASIUM_MASK = "action_mask"
 """What Gymnasium environments by custom call the mask in a Dict observation."""
@@ -25,10 +25,19 @@ _DTYPES = ("float32", "int64", "bool", "uint8", "int8", "int16", "int32", "uint1
 
 @dataclass(frozen=True)
 class Spaces:
-    """A spec, and what it does not say: the number that the system gives to the first choice."""
+    """A spec, and what it does not say: the number that the system gives to the first choice.
+
+    Of several choices at once these numbers are an array, in the shape and of the type that the system takes.
+    """
 
     spec: Spec
-    start: int = 0
+    start: int | Array = 0
+
+    def to_system(self, chosen: Array) -> Any:
+        """Choices, numbered from 0, as the system takes them."""
+        if isinstance(self.start, int):
+            return chosen + self.start
+        return (chosen.reshape(self.start.shape) + self.start).astype(self.start.dtype)
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,10 @@ def make_spaces(sizes: Sizes, observation_space: Any = None, action_space: Any =
     if not observation or action is None:
         raise ConfigError(_missing(observation_missing=not observation, action_missing=action is None))
     if sizes.mask or MASK in observation:
-        if not isinstance(action, Discrete):
+        if isinstance(action, Box):
             raise ConfigError("mask is true, but the action is continuous; only choices can be masked")
-        observation = {**observation, MASK: Box((action.choices,), "bool", (0.0,), (1.0,))}
-    return Spaces(Spec(observation, action), int(getattr(action_space, "start", 0)))
+        observation = {**observation, MASK: mask_box(action)}
+    return Spaces(Spec(observation, action), _start(action_space))
 
 
 def _missing(*, observation_missing: bool, action_missing: bool) -> str:
@@ -83,10 +92,8 @@ def _chosen(noun: str, given: Any, written: Any) -> Any:
 
 def _outline(space: Space | Mapping[str, Space]) -> Any:
     """The shapes alone: bounds and types may be more exact in one place than in the other."""
-    if isinstance(space, Discrete):
-        return f"{space.choices} choices"
-    if isinstance(space, Box):
-        return space.shape
+    if not isinstance(space, Mapping):
+        return outline(space)
     outlines = {name: _outline(part) for name, part in space.items() if name != MASK}
     return outlines[STATE] if list(outlines) == [STATE] else outlines
 
@@ -146,9 +153,13 @@ def _written_action(written: Any) -> Space | None:
         if set(written) - {"size", "low", "high"} or "size" not in written:
             raise ConfigError(f"action is {dict(written)!r:.80}; its block holds size and, if need be, low and high")
         return _bounded(_shape(written["size"], "action.size"), "float32", written, "action")
-    if isinstance(written, bool) or not isinstance(written, int) or written < 1:
-        raise ConfigError(f"action is {written!r:.80}; it should be a number of choices, or a block with size")
-    return Discrete(written)
+    counts = written if isinstance(written, list | tuple) else [written]
+    if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
+        raise ConfigError(
+            f"action is {written!r:.80}; it should be a number of choices, a list of them for several at once, "
+            "or a block with size"
+        )
+    return MultiDiscrete(tuple(counts)) if counts is written else Discrete(written)
 
 
 def _boxes(space: Any) -> dict[str, Box]:
@@ -180,15 +191,35 @@ def _box(space: Any) -> Box:
 
 
 def _action(space: Any) -> Space | None:
-    if space is None or isinstance(space, Box | Discrete):
+    if space is None or isinstance(space, Box | Discrete | MultiDiscrete):
         return space
-    if isinstance(space, int):
+    if isinstance(space, int | list | tuple):
         return _written_action(space)
+    if _is_multi_discrete(space):
+        return MultiDiscrete(tuple(space.nvec.ravel().tolist()))
+    if _is_multi_binary(space):
+        return MultiDiscrete((2,) * math.prod(space.shape))
     if hasattr(space, "n") and hasattr(space, "start"):
         return Discrete(int(space.n))
     if _is_gymnasium_box(space) and space.dtype.kind == "f":
         return Box(tuple(space.shape), "float32", _bound(space.low), _bound(space.high))
-    raise SpecError(f"actions of {space} are not supported; use Discrete, or Box of floats")
+    raise SpecError(f"actions of {space} are not supported; use Discrete, MultiDiscrete, MultiBinary, or Box of floats")
+
+
+def _start(space: Any) -> int | Array:
+    if _is_multi_discrete(space):
+        return np.asarray(space.start, space.dtype)
+    if _is_multi_binary(space):
+        return np.zeros(space.shape, space.dtype)
+    return int(getattr(space, "start", 0))
+
+
+def _is_multi_discrete(space: Any) -> bool:
+    return hasattr(space, "nvec")
+
+
+def _is_multi_binary(space: Any) -> bool:
+    return hasattr(space, "n") and not hasattr(space, "start")
 
 
 def _is_gymnasium_box(space: Any) -> bool:

@@ -14,9 +14,17 @@ import numpy as np
 from gymnasium import spaces
 
 from rl4sys.environments.base import Environment
-from rl4sys.environments.encoding import INFO_MASK, Encoding, Part, observation_parts
+from rl4sys.environments.encoding import (
+    INFO_MASK,
+    Encoding,
+    Part,
+    action_of,
+    flat_mask,
+    given_actions,
+    observation_parts,
+)
 from rl4sys.errors import SpecError
-from rl4sys.spec import Array
+from rl4sys.spec import Array, Box, Choices, leaves_choice, numbers_of
 
 _SEED = 2018
 
@@ -116,9 +124,24 @@ def _take_steps(environment: Environment, steps: int, walk: _Walk, after_end: bo
 
 
 def _legal_action(space: spaces.Space[Any], mask: Array | None) -> Any:
-    if isinstance(space, spaces.Discrete) and mask is not None and mask.shape == (space.n,) and mask.any():
-        return int(space.sample(mask.astype(np.int8)))
-    return space.sample()
+    choices = _choices(space)
+    if choices is None or mask is None or not _leaves_choice(choices, mask):
+        return space.sample()
+    ends = np.cumsum(choices.parts)[:-1]
+    chosen = [space.np_random.choice(np.flatnonzero(part)) for part in np.split(mask, ends)]
+    return given_actions(space, np.array(chosen).reshape(1, *choices.shape))[0]
+
+
+def _choices(space: spaces.Space[Any]) -> Choices | None:
+    try:
+        action = action_of(space)
+    except SpecError:
+        return None
+    return None if isinstance(action, Box) else action
+
+
+def _leaves_choice(choices: Choices, mask: Array) -> bool:
+    return mask.shape == (numbers_of(choices),) and leaves_choice(choices, mask.astype(np.bool_))
 
 
 def _goes_on(environment: Environment, action: Any) -> bool:
@@ -134,7 +157,7 @@ def _mask(observation: Any, info: Mapping[str, Any]) -> Array | None:
     given = info.get(INFO_MASK)
     if given is None and isinstance(observation, Mapping):
         given = observation.get(INFO_MASK)
-    return None if given is None else np.asarray(given)
+    return None if given is None else flat_mask(given)
 
 
 def _check_spaces(environment: Environment, walk: _Walk) -> Iterator[Finding]:
@@ -226,13 +249,13 @@ def _check_masks(actions: spaces.Space[Any], walk: _Walk) -> Iterator[Finding]:
     missing = sum(mask is None for mask in walk.masks)
     if 0 < missing < len(walk.masks):
         yield Finding("error", "info['action_mask'] is there at times only: give it with every reset and every step")
-    choices = int(actions.n) if isinstance(actions, spaces.Discrete) else None
+    choices = _choices(actions)
     for mask, end in zip(walk.masks, walk.ends, strict=True):
         if mask is None:
             continue
-        if mask.shape != (choices,):
+        if choices is None or mask.shape != (numbers_of(choices),):
             yield Finding("error", f"action_mask has the shape {mask.shape}; the actions are {actions}")
-        elif not mask.any() and not any(end):
+        elif not _leaves_choice(choices, mask) and not any(end):
             yield Finding("error", "action_mask allows nothing before the end of an episode: allow at least one action")
 
 

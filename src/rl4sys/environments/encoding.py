@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from gymnasium import spaces
 
 from rl4sys.environments.base import Environment
 from rl4sys.errors import SpecError
-from rl4sys.spec import MASK, STATE, Array, Box, Discrete, Space, Spec
+from rl4sys.spec import MASK, STATE, Array, Box, Discrete, MultiDiscrete, Space, Spec, mask_box
 
 INFO_MASK = "action_mask"
 """Where Gymnasium environments by custom put the mask of legal actions: in info, or in a Dict observation."""
@@ -42,17 +43,13 @@ class Encoding:
         for name, write in self._writers.items():
             write(columns[name], row, observation)
         if self._mask_in_info:
-            columns[MASK][row] = info[INFO_MASK]
+            columns[MASK][row] = flat_mask(info[INFO_MASK])
         elif self._mask_in_observation:
             columns[MASK][row] = observation[INFO_MASK]
 
     def to_system(self, actions: Array) -> list[Any]:
         """The drawn actions as the environments take them, one each."""
-        if isinstance(self._actions, spaces.Discrete):
-            return list((actions + self._actions.start if self._actions.start else actions).tolist())
-        assert isinstance(self._actions, spaces.Box)  # as `_make_spec` made sure
-        # By the environment's own bounds: those of the spec are float32 and may be rounded outwards.
-        return list(np.clip(actions.astype(self._actions.dtype), self._actions.low, self._actions.high))
+        return given_actions(self._actions, actions)
 
     def encode(self, observations: Any, infos: Mapping[str, Any]) -> dict[str, Array]:
         """Columns of many observations, which are given as columns themselves: a tree like a single one's."""
@@ -70,11 +67,11 @@ class Encoding:
 
     def _make_spec(self, action_space: spaces.Space[Any]) -> Spec:
         observation = {name: _box(part.space) for name, part in self._parts.items()}
-        action = _action(action_space)
+        action = action_of(action_space)
         if self._mask_in_info or self._mask_in_observation:
-            if not isinstance(action, Discrete):
+            if isinstance(action, Box):
                 raise SpecError(f"the environment gives an action mask, but its actions are {action_space}")
-            observation[MASK] = Box((action.choices,), "bool", (0.0,), (1.0,))
+            observation[MASK] = mask_box(action)
         return Spec(observation, action)
 
 
@@ -119,13 +116,36 @@ def _box(space: spaces.Space[Any]) -> Box:
         raise SpecError(f"observations of {space} cannot be written as numbers: {problem}") from problem
 
 
-def _action(space: spaces.Space[Any]) -> Space:
+def action_of(space: spaces.Space[Any]) -> Space:
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiDiscrete(tuple(space.nvec.ravel().tolist()))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * math.prod(space.shape))
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         return Box(space.shape, "float32", _bound(space.low), _bound(space.high))
     whole = ", whose numbers are whole," if isinstance(space, spaces.Box) else ""
-    raise SpecError(f"actions of {space}{whole} are not supported; use Discrete, or Box of floats")
+    raise SpecError(
+        f"actions of {space}{whole} are not supported; use Discrete, MultiDiscrete, MultiBinary, or Box of floats"
+    )
+
+
+def given_actions(space: spaces.Space[Any], drawn: Array) -> list[Any]:
+    """What the space itself contains, for each drawn action."""
+    if isinstance(space, spaces.Discrete):
+        return list((drawn + space.start if space.start else drawn).tolist())
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        first = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+        return list((drawn.reshape(len(drawn), *space.shape) + first).astype(space.dtype))
+    assert isinstance(space, spaces.Box)  # as `action_of` made sure
+    # By the environment's own bounds: those of the spec are float32 and may be rounded outwards.
+    return list(np.clip(drawn.astype(space.dtype), space.low, space.high))
+
+
+def flat_mask(mask: Any) -> Array:
+    """Of several choices part after part; as a tuple of parts, which Gymnasium's spaces sample by, it will do too."""
+    return np.concatenate([np.ravel(part) for part in mask]) if isinstance(mask, tuple) else np.asarray(mask)
 
 
 def _bound(values: Array) -> tuple[float, ...]:

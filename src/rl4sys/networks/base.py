@@ -16,7 +16,7 @@ from rl4sys.errors import ConfigError, ExportError
 from rl4sys.networks.translate import Translated, is_plain
 from rl4sys.networks.writing import Body, to_array
 from rl4sys.registry import NETWORKS
-from rl4sys.spec import MASK, Discrete, Spec
+from rl4sys.spec import MASK, Spec, numbers_of
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 """Observations by name, one row each."""
@@ -141,7 +141,7 @@ class _NoInitialization(TorchFunctionMode):
 
 def action_outputs(spec: Spec) -> int:
     """What a network gives to describe one action: a number for each choice, or for each element."""
-    return spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
+    return numbers_of(spec.action)
 
 
 def export(network: nn.Module, prefix: str) -> Body:

@@ -15,7 +15,7 @@ from rl4sys.networks.layers import HIDDEN_GAIN, Activation, Hidden, LayersConfig
 from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import MASK_NUMBERS
-from rl4sys.spec import MASK
+from rl4sys.spec import MASK, MultiDiscrete, Spec
 
 
 class ItemsConfig(LayersConfig):
@@ -36,6 +36,8 @@ class ItemsConfig(LayersConfig):
 class Items(nn.Module):
     """With as many outputs as items, one for each; further outputs, and all where there are fewer, are of the pool.
 
+    Of several choices at once the first is the one among items, if it has as many alternatives.
+
     The pool is the mean over items. Where a mask says that one of the first actions, those on the items, is illegal,
     that item takes no part in the pool, nor in attention.
     """
@@ -48,11 +50,11 @@ class Items(nn.Module):
         self._name = rows_observation(spec, config.observation, "items")
         self._others = [name for name in seen_names(spec) if name != self._name]
         self._items, features = spec.observation[self._name].shape
-        self._masked = spec.masked and spec.observation[MASK].size >= self._items
+        self._masked = spec.masked and _on_items(spec, spec.observation[MASK].size) >= self._items
         self.hidden = Hidden(features + sum(spec.observation[name].size for name in self._others), config)
         width, heads = self.hidden.width, config.attention_heads
         self.attention = SelfAttention(width, heads) if heads else None
-        scored = blueprint.outputs >= self._items
+        scored = _on_items(spec, blueprint.outputs) >= self._items
         pooled = blueprint.outputs - self._items * scored
         self.score = nn.Linear(width, 1) if scored else None
         self.pool = nn.Linear(width, pooled) if pooled else None
@@ -94,3 +96,8 @@ class Items(nn.Module):
         if self._spec.observation[MASK].size == self._items:
             return MASK_NUMBERS
         return writer.add("slice", MASK_NUMBERS, start=0, length=self._items)
+
+
+def _on_items(spec: Spec, outputs: int) -> int:
+    """How many of the outputs, or of the mask, may be on items."""
+    return min(outputs, spec.action.choices[0]) if isinstance(spec.action, MultiDiscrete) else outputs

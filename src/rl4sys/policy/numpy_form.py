@@ -16,7 +16,7 @@ import numpy as np
 from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_body import Around, apply, normals
-from rl4sys.policy.program import DISCRETE_HEADS, MASK_NUMBERS, ROW, Operation, Program
+from rl4sys.policy.program import DISCRETE_HEADS, MASK_NUMBERS, MULTI_HEADS, ROW, Operation, Program
 from rl4sys.spec import Array, Columns
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -47,10 +47,10 @@ class NumpyProgram:
         if self.memory_size or self._noisy or self._program.sees_mask:
             raise SpecError("what reaches the head depends on memory, noise or the mask too; use act or decide")
         rows = as_rows(rows, self._input_size)
-        return self._body(rows, _legal(None, (len(rows), 1)), Draws(0), as_memory(None, (len(rows), 0)))[0]
+        return self._body(rows, np.ones((len(rows), 1), np.bool_), Draws(0), as_memory(None, (len(rows), 0)))[0]
 
     def act(self, rows: Array, mask: Array | None, draws: Draws, memory: Array | None = None) -> tuple[Array, Array]:
-        """An action and its log-probability for each row; ``mask`` says which discrete actions are legal.
+        """An action and its log-probability for each row; ``mask`` says which choices are legal, part after part.
 
         ``memory`` is float32 (rows, memory_size), and becomes what to remember for the next step.
         """
@@ -72,12 +72,13 @@ class NumpyProgram:
         held = as_memory(memory, (self.memory_size,))[None]
         given = mask if mask is None or not self._discrete else as_mask(mask, (self.output_size,))[None]
         actions, log_probs = self._decide(rows, self._legal(given, 1), draws, held)
-        return int(actions[0]) if self._discrete else actions[0], float(log_probs[0])
+        return int(actions[0]) if actions.ndim == 1 else actions[0], float(log_probs[0])
 
     def _legal(self, mask: Array | None, rows: int) -> Array:
         if mask is not None and not self._discrete:
             raise SpecError("this policy's actions are continuous: they take no mask")
-        return _legal(mask, (rows, self.output_size))
+        parts = self._program.head.parts(self.output_size, self._weights)
+        return _legal(mask, rows, parts)
 
     def _decide(self, rows: Array, legal: Array, draws: Draws, memory: Array) -> tuple[Array, Array]:
         outputs, remembered = self._body(rows, legal, draws, memory)
@@ -104,10 +105,10 @@ def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, 
     spoilt = np.isnan(outputs).any(axis=1)
     with np.errstate(all="ignore"):
         if head.name in DISCRETE_HEADS:
-            legal = _legal(mask, outputs.shape)
-            action, log_prob = _DISCRETE[head.name](outputs, legal, head, draws)
+            action, log_prob, firsts = _choose(head, weights, outputs, mask, draws)
             spoilt |= np.isnan(log_prob)
-            action = np.where(spoilt, legal.argmax(axis=1), action)
+            action = np.where(spoilt[:, None], firsts, action)
+            action = action if head.name in MULTI_HEADS else action[:, 0]
         elif mask is None:
             action, log_prob = _BOX[head.name](outputs, head, weights, draws)
         else:
@@ -173,16 +174,38 @@ def _text(shape: tuple[int | None, ...]) -> str:
     return str(tuple("N" if size is None else size for size in shape)).replace("'", "")
 
 
-def _legal(mask: Array | None, shape: tuple[int, ...]) -> Array:
+def _legal(mask: Array | None, rows: int, parts: tuple[int, ...]) -> Array:
     if mask is None:
-        return np.ones(shape, np.bool_)
-    legal = as_mask(mask, shape)
-    hopeless = np.flatnonzero(~legal.any(axis=1))
-    if hopeless.size:
-        raise SpecError(
-            f"the mask of row {hopeless[0]} allows none of the {shape[1]} actions; at least one must be legal"
-        )
+        return np.ones((rows, sum(parts)), np.bool_)
+    legal = as_mask(mask, (rows, sum(parts)))
+    allowed = np.stack([part.any(axis=1) for part in _split(legal, parts)], axis=1)
+    if not allowed.all():
+        row, hopeless = np.argwhere(~allowed)[0]
+        rest = "actions; at least one must be legal"
+        if len(parts) > 1:
+            rest = "choices of a part; each part needs one that is legal"
+        raise SpecError(f"the mask of row {row} allows none of the {parts[hopeless]} {rest}")
     return legal
+
+
+def _split(values: Array, parts: tuple[int, ...]) -> list[Array]:
+    """The columns that belong to each part."""
+    return np.split(values, np.cumsum(parts)[:-1], axis=1)
+
+
+def _choose(
+    head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws
+) -> tuple[Array, Array, Array]:
+    """The choices of all parts, (rows, parts), with their log-probability and the first legal of each."""
+    parts = head.parts(outputs.shape[1], weights)
+    choose, draws_per_part = _DISCRETE[head.name]
+    rows = len(outputs)
+    uniform = draws.uniforms(rows * len(parts) * draws_per_part).reshape(rows, len(parts), draws_per_part)
+    legal = _split(_legal(mask, rows, parts), parts)
+    chosen = [choose(*part, head) for part in zip(_split(outputs, parts), legal, uniform.swapaxes(0, 1), strict=True)]
+    actions, log_probs = zip(*chosen, strict=True)
+    firsts = np.stack([part.argmax(axis=1) for part in legal], axis=1)
+    return np.stack(actions, axis=1), np.sum(log_probs, axis=0), firsts
 
 
 def _best(outputs: Array, legal: Array) -> Array:
@@ -192,26 +215,24 @@ def _best(outputs: Array, legal: Array) -> Array:
     return best
 
 
-def _categorical(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+def _categorical(outputs: Array, legal: Array, uniform: Array, head: Operation) -> tuple[Array, Array]:
     logits = np.where(legal, outputs.astype(np.float64), -np.inf)
-    uniform = draws.uniforms(len(logits))
     largest = logits.max(axis=1, keepdims=True)
     cumulative = np.cumsum(np.exp(logits - largest), axis=1)
     total = cumulative[:, -1]
-    passed = legal & (cumulative > (uniform * total)[:, None])
+    passed = legal & (cumulative > uniform * total[:, None])
     last_legal = legal.shape[1] - 1 - legal[:, ::-1].argmax(axis=1)
     action = np.where(passed.any(axis=1), passed.argmax(axis=1), last_legal)
     chosen = np.take_along_axis(logits - largest, action[:, None], axis=1)[:, 0]
     return action, chosen - np.log(total)
 
 
-def _argmax(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+def _argmax(outputs: Array, legal: Array, uniform: Array, head: Operation) -> tuple[Array, Array]:
     return _best(outputs, legal), np.zeros(len(outputs))
 
 
-def _epsilon_greedy(outputs: Array, legal: Array, head: Operation, draws: Draws) -> tuple[Array, Array]:
+def _epsilon_greedy(outputs: Array, legal: Array, uniform: Array, head: Operation) -> tuple[Array, Array]:
     epsilon = head.options["epsilon"]
-    uniform = draws.uniforms(2 * len(outputs)).reshape(-1, 2)
     count = legal.sum(axis=1)
     rank = np.minimum(np.floor(uniform[:, 1] * count), count - 1)
     any_legal = (legal & (np.cumsum(legal, axis=1) == rank[:, None] + 1)).argmax(axis=1)
@@ -220,12 +241,15 @@ def _epsilon_greedy(outputs: Array, legal: Array, head: Operation, draws: Draws)
     return action, np.log(epsilon / count + (1.0 - epsilon) * (action == greedy))
 
 
-_DiscreteHead: TypeAlias = Callable[[Array, Array, Operation, Draws], tuple[Array, Array]]
-_DISCRETE: dict[str, _DiscreteHead] = {
-    "categorical": _categorical,
-    "argmax": _argmax,
-    "epsilon_greedy": _epsilon_greedy,
+_DiscreteHead: TypeAlias = Callable[[Array, Array, Array, Operation], tuple[Array, Array]]
+_DISCRETE: dict[str, tuple[_DiscreteHead, int]] = {
+    "categorical": (_categorical, 1),
+    "argmax": (_argmax, 0),
+    "epsilon_greedy": (_epsilon_greedy, 2),
+    "multi_categorical": (_categorical, 1),
+    "multi_argmax": (_argmax, 0),
 }
+"""How each part of an action is chosen, and the draws that it takes."""
 
 
 def _normals_like(values: Array, draws: Draws) -> Array:

@@ -39,6 +39,9 @@ expectation               support                softmax of each of ``rows`` par
 categorical                                      sample by softmax of x over the legal actions
 argmax                                           the legal action with the largest x; the first of equals
 epsilon_greedy                                   with probability ``epsilon`` any legal action, else argmax
+multi_categorical         choices (parts,)       several choices at once: x and the mask hold so many numbers for each
+                                                 part, one part after the other, and each is sampled as by categorical
+multi_argmax              choices (parts,)       the same by argmax
 gaussian                  log_std                x + exp(log_std) * z
 mode                                             x
 squashed_gaussian         low, high              x is mean and log_std; tanh(mean + exp(log_std) * z) scaled
@@ -50,12 +53,13 @@ uniform                   low, high              anywhere in low..high, whatever
 ========================  =====================  =======================================================
 
 Draws (see `draws`) are used in order, row after row and in a row operation after operation: categorical takes 1 a
-row, epsilon_greedy 2 (whether to explore, then which), the Gaussians 2 an element (Box-Muller: z = sqrt(-2 ln(1 - u0))
-cos(2 pi u1)), noisy_squash too, noise too unless its scale is 0, uniform 1 an element, the others none. The
-log-probability is that of the drawn action (of the value in -1..1 for the squashed Gaussian and uniform), 0 for the
-deterministic heads and noisy_squash. A NaN in the head's input gives a legal action, the first legal or the NaN
-itself, and a NaN log-probability: cheap to test, impossible to miss. So no operation loses one: where attention or
-mean_rows meets a NaN, also in a part that is not legal or among the legal numbers, what it gives is NaN.
+row, multi_categorical 1 a part, epsilon_greedy 2 (whether to explore, then which), the Gaussians 2 an element
+(Box-Muller: z = sqrt(-2 ln(1 - u0)) cos(2 pi u1)), noisy_squash too, noise too unless its scale is 0, uniform 1 an
+element, the others none. The log-probability is that of the drawn action, the sum over its parts or elements (of the
+value in -1..1 for the squashed Gaussian and uniform), 0 for the deterministic heads and noisy_squash. A NaN in the
+head's input gives a legal action, the first legal of each part or the NaN itself, and a NaN log-probability: cheap to
+test, impossible to miss. So no operation loses one: where attention or mean_rows meets a NaN, also in a part that is
+not legal or among the legal numbers, what it gives is NaN.
 
 Memory is a vector of float32 that the program's host keeps from step to step, zeros at an episode's start. Each gru
 and lstm has a part of its own in it. A decision with a NaN log-probability leaves it as it was.
@@ -75,7 +79,8 @@ from rl4sys.policy.sizes import CELLS, RULES, Fit, Given
 from rl4sys.spec import Columns
 
 ACTIVATIONS = ("tanh", "relu", "elu", "gelu", "silu")
-DISCRETE_HEADS = ("categorical", "argmax", "epsilon_greedy")
+MULTI_HEADS = ("multi_categorical", "multi_argmax")
+DISCRETE_HEADS = ("categorical", "argmax", "epsilon_greedy", *MULTI_HEADS)
 BOX_HEADS = ("gaussian", "mode", "squashed_gaussian", "squashed_mode", "noisy_squash", "squash", "uniform")
 HEADS = DISCRETE_HEADS + BOX_HEADS
 BODY = tuple(name for name in RULES if name not in HEADS)
@@ -97,6 +102,7 @@ _WEIGHT_COUNT = {
     "lstm": 4,
     "expectation": 1,
     "gaussian": 1,
+    **dict.fromkeys(MULTI_HEADS, 1),
     **dict.fromkeys(_BOUNDED, 2),
 }
 _OPTIONS = {
@@ -134,6 +140,7 @@ _INPUT_COUNTS = {
 _GREEDY = {
     "categorical": "argmax",
     "epsilon_greedy": "argmax",
+    "multi_categorical": "multi_argmax",
     "gaussian": "mode",
     "squashed_gaussian": "squashed_mode",
     "noisy_squash": "squash",
@@ -194,6 +201,10 @@ class Operation:
             return int(self.options["parameters"])
         return 2 if self.name in ("squashed_gaussian", "squashed_mode") else 1
 
+    def parts(self, size: int, weights: Columns) -> tuple[int, ...]:
+        """Of a discrete head that ``size`` numbers reach: how many choices each part of an action has."""
+        return tuple(weights[self.weights[0]].astype(int).tolist()) if self.name in MULTI_HEADS else (size,)
+
     def greedy(self) -> Operation:
         """The same without chance: a head that makes its best guess, noise that is silent."""
         if self.name == "noise":
@@ -203,7 +214,7 @@ class Operation:
         name = _GREEDY.get(self.name, self.name)
         if self.name == "uniform":
             name = "squash" if self.numbers_per_element() == 1 else "squashed_mode"
-        return Operation(name, self.weights if name in _BOUNDED else (), inputs=self.inputs)
+        return Operation(name, self.weights if name in (*_BOUNDED, *MULTI_HEADS) else (), inputs=self.inputs)
 
     def to_json(self) -> dict[str, Any]:
         # As float, which is how they come back: a snapshot's checksum is of this text.
@@ -270,6 +281,7 @@ class Program:
         if self.sees_mask and size != mask_size:
             raise SpecError(f"the head {self.head.name} got {size} numbers for a mask of {mask_size}")
         self._check_memory(weights)
+        self._check_parts(size, weights)
         return size
 
     def memory_size(self, weights: Columns) -> int:
@@ -310,6 +322,17 @@ class Program:
                     "a program this large is not run"
                 )
         return sizes[-1]
+
+    def _check_parts(self, size: int, weights: Columns) -> None:
+        if self.head.name not in MULTI_HEADS:
+            return
+        choices = weights[self.head.weights[0]].astype(float)
+        # The largest comes first: a sum of infinities, or of NaN, is no number to compare.
+        if not (choices <= size).all() or (choices < 1).any() or (choices % 1).any() or choices.sum() != size:
+            raise SpecError(
+                f"{self.head.name} got choices that are not whole numbers from 1 on, together the {size} numbers "
+                "it takes"
+            )
 
     def _memory_parts(self, weights: Columns) -> list[tuple[int, int, int]]:
         """Start of each part of the memory, the number of its operation, and its end."""

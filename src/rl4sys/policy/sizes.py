@@ -155,6 +155,11 @@ def _paired(given: Given) -> Fit:
     return Fit((2 * elements,), ((elements,), (elements,)), given.sizes[0])
 
 
+def _several(given: Given) -> Fit:
+    """A head with a part of the numbers for each of its weight's."""
+    return Fit(given.sizes, ((given.axis(0, 0),),), given.sizes[0])
+
+
 def _uniform(given: Given) -> Fit:
     return _paired(given) if given.option("parameters") == 2 else _weight_each(2)(given)
 
@@ -181,6 +186,7 @@ RULES: dict[str, _Rule] = {
     "noise": _noise,
     "expectation": _expectation,
     **dict.fromkeys(("categorical", "argmax", "epsilon_greedy", "mode"), _same),
+    **dict.fromkeys(("multi_categorical", "multi_argmax"), _several),
     "gaussian": _weight_each(1),
     **dict.fromkeys(("noisy_squash", "squash"), _weight_each(2)),
     **dict.fromkeys(("squashed_gaussian", "squashed_mode"), _paired),

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from rl4sys import tensors
 from rl4sys.errors import SpecError
-from rl4sys.policy.program import BOX_HEADS, Program
-from rl4sys.spec import MASK, Columns, Discrete, Spec
+from rl4sys.policy.program import BOX_HEADS, MULTI_HEADS, Program
+from rl4sys.spec import MASK, Box, Columns, Discrete, MultiDiscrete, Spec, numbers_of
 
 FORMAT = "rl4sys.snapshot.1"
 
@@ -25,12 +25,15 @@ class Snapshot:
     weights: Columns
 
     def __post_init__(self) -> None:
-        if isinstance(self.spec.action, Discrete) == (self.program.head.name in BOX_HEADS):
-            raise SpecError(f"the head {self.program.head.name} does not draw actions of {self.spec.action}")
+        action, head = self.spec.action, self.program.head
+        drawn = Box if head.name in BOX_HEADS else MultiDiscrete if head.name in MULTI_HEADS else Discrete
+        if not isinstance(action, drawn):
+            raise SpecError(f"the head {head.name} does not draw actions of {action!s:.200}")
         outputs = self.program.output_size(input_size(self.spec), self.weights)
-        expected = self.spec.action.choices if isinstance(self.spec.action, Discrete) else self.spec.action.size
-        if outputs != expected * self.program.head.numbers_per_element():
-            raise SpecError(f"the program gives {outputs} numbers for an action space of {expected}")
+        if outputs != numbers_of(action) * head.numbers_per_element():
+            raise SpecError(f"the program gives {outputs} numbers for an action space of {numbers_of(action)}")
+        if not isinstance(action, Box) and head.parts(outputs, self.weights) != action.parts:
+            raise SpecError(f"the head {head.name} draws other choices than those of {action!s:.200}")
 
     @property
     def memory_size(self) -> int:

@@ -22,7 +22,7 @@ class Limits(Config):
     max_observation_size: int = Field(default=1_000_000, gt=0)
     """Numbers in one observation."""
     max_choices: int = Field(default=100_000, gt=0)
-    """Alternatives of a discrete action, or numbers in a continuous one."""
+    """Alternatives of a discrete action, of all its parts, or numbers in a continuous one."""
     max_parameters: int = Field(default=50_000_000, gt=0)
     """Weights of a policy's networks, all together."""
     max_buffer_bytes: int = Field(default=4 * 2**30, gt=0)

@@ -15,7 +15,7 @@ from rl4sys.learner import LearnerConfig, learner_cost
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.registry import ALGORITHMS
 from rl4sys.server.config import Limits, ServerConfig
-from rl4sys.spec import Discrete, Spec
+from rl4sys.spec import Box, Spec, numbers_of
 from rl4sys.wire.columns import CARRIED, MOST_AXES
 from rl4sys.wire.service import MAX_MESSAGE_BYTES
 
@@ -107,8 +107,8 @@ def check_spec(spec: Spec, limits: Limits) -> None:
             raise ConfigError(
                 f"the observation {name} is of type {box.dtype}, which the wire does not carry; use float32"
             )
-    done = spec.action.choices if isinstance(spec.action, Discrete) else spec.action.size
-    if not isinstance(spec.action, Discrete) and spec.action.dtype != "float32":
+    done = numbers_of(spec.action)
+    if isinstance(spec.action, Box) and spec.action.dtype != "float32":
         raise ConfigError(f"an action of type {spec.action.dtype}; continuous actions are float32")
     if not 1 <= done <= limits.max_choices:
         raise ConfigError(f"an action space of {done:,}; this server takes 1 to {limits.max_choices:,}")

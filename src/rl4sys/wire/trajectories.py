@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rl4sys.errors import NumericalError, SpecError
-from rl4sys.spec import MASK, Array, Discrete, Spec
+from rl4sys.spec import MASK, Array, Box, Choices, Spec, in_range, leaves_choice, permitted
 from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import Trajectory as TrajectoryMessage
@@ -68,7 +68,7 @@ def check_trajectory(trajectory: Trajectory, spec: Spec, max_steps: int, memory_
         raise SpecError(f"a trajectory has the columns {sorted(trajectory.columns)}; expected {sorted(expected)}")
     for name, (dtype, shape) in expected.items():
         _check_column(name, trajectory.columns[name], dtype, shape)
-    if isinstance(spec.action, Discrete):
+    if not isinstance(spec.action, Box):
         _check_choices(trajectory, spec.action)
 
 
@@ -90,14 +90,15 @@ def _check_column(name: str, column: Array, dtype: str, shape: tuple[int, ...]) 
         )
 
 
-def _check_choices(trajectory: Trajectory, action: Discrete) -> None:
+def _check_choices(trajectory: Trajectory, action: Choices) -> None:
     chosen = trajectory.columns["action"]
-    if chosen.min() < 0 or chosen.max() >= action.choices:
-        raise SpecError(f"an action lies outside 0..{action.choices - 1}: {chosen.min()}..{chosen.max()}")
+    if not in_range(action, chosen):
+        last = np.array(action.choices) - 1
+        raise SpecError(f"an action lies outside 0..{last!s:.80}: {chosen.min(0)!s:.80}..{chosen.max(0)!s:.80}")
     mask = trajectory.columns.get(OBSERVATION + MASK)
     if mask is None:
         return
-    if not mask[:-1].any(axis=1).all():
+    if not leaves_choice(action, mask[:-1]):
         raise SpecError("a mask allows no action at all")
-    if not np.take_along_axis(mask[:-1], chosen[:, None], axis=1).all():
+    if not permitted(action, chosen, mask[:-1]):
         raise SpecError("an action was taken that its mask forbids")

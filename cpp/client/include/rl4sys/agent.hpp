@@ -39,16 +39,20 @@ class Client;
 struct Episode;
 }  // namespace client
 
-/// A decision: `act` or `values` is what the system is to be given, the rest is for the learner.
+/// A decision: `act`, `choices` or `values` is what the system is to be given, the rest is for the learner.
 ///
 /// A small value, to be copied freely and used by the thread of its trajectory, while the agent lives.
 class RL4SYS_API RL4SysAction {
 public:
-    /// The choice, of a system whose actions are numbered alternatives; -1 where they are numbers.
+    /// The choice, of a system whose actions are numbered alternatives; -1 where they are anything else.
     std::int64_t act() const noexcept { return act_; }
 
-    /// The numbers, within the action's bounds, of a system whose actions are such; empty where they are choices.
+    /// The choices, of a system that makes several at once (`"action": [3, 2]` in the config); empty for any other.
     /// They are the trajectory's, and hold until the next decision is requested for it.
+    std::span<const std::int64_t> choices() const noexcept { return choices_; }
+
+    /// The numbers, within the action's bounds, of a system whose actions are such; empty where they are choices.
+    /// They are the trajectory's, like `choices`.
     std::span<const float> values() const noexcept { return values_; }
 
     /// The policy version that decided; none if it is a fallback.
@@ -59,7 +63,7 @@ public:
     /// Logarithm of the probability of the action as it was drawn; none if it is a fallback.
     std::optional<float> logProb() const noexcept { return fellBack() ? std::nullopt : std::optional(logProb_); }
 
-    /// Why the policy did not decide; empty if it did. It is the trajectory's, like `values`.
+    /// Why the policy did not decide; empty if it did. It is the trajectory's, like `choices`.
     std::string_view fallbackReason() const noexcept { return reason_; }
 
     /// The reward as last given.
@@ -82,6 +86,7 @@ private:
     std::uint64_t decision_ = 0;
     std::size_t step_ = unadded;
     std::int64_t act_ = -1;
+    std::span<const std::int64_t> choices_;
     std::span<const float> values_;
     std::uint64_t version_ = 0;
     float logProb_ = 0.0f;
@@ -112,6 +117,7 @@ private:
 
     std::shared_ptr<client::Client> client_;
     client::Episode* episode_ = nullptr;
+    std::vector<std::int64_t> choices_;
     std::vector<float> values_;
     std::string reason_;
 };
@@ -142,6 +148,10 @@ struct AgentOptions {
     std::string settings;
     /// The choice where there is no model, from observation and mask; one that is not legal is not taken.
     std::function<std::int64_t(std::span<const float> observation, std::span<const bool> mask)> fallbackChoice;
+    /// The same for several choices at once: write them to `choices`, which are the first legal ones before.
+    std::function<void(std::span<const float> observation, std::span<const bool> mask,
+                       std::span<std::int64_t> choices)>
+        fallbackChoices;
     /// The same for actions that are numbers: write them to `values`, which are zeros within bounds before.
     std::function<void(std::span<const float> observation, std::span<float> values)> fallbackValues;
     /// Where the client's log goes, called by any thread; by default to standard error.
@@ -154,7 +164,7 @@ struct TrajectoryEnd {
     bool truncated = false;
     /// What the last action led to, if known.
     std::span<const float> finalObservation = {};
-    /// The choices that would have been legal there; empty for all.
+    /// The choices that would have been legal there, as `requestForAction` takes them; empty for all.
     std::span<const bool> finalMask = {};
 };
 
@@ -179,8 +189,9 @@ public:
     ///
     /// The action is always legal; where the policy cannot decide it is the fallback and says why. A decision that is
     /// not added is no part of the trajectory. Observations by several names lie side by side, sorted by name.
-    /// \param mask the choices that are legal; empty for all.
-    /// \throws std::invalid_argument if observation or mask are not of the declared size, or nothing is legal.
+    /// \param mask the choices that are legal, those of several parts side by side; empty for all.
+    /// \throws std::invalid_argument if observation or mask are not of the declared size, or a part has
+    /// nothing legal.
     RL4SysAction requestForAction(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                   std::span<const bool> mask = {});
 

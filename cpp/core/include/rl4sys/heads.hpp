@@ -15,13 +15,13 @@
 /// The last operation of a policy program: draws the action. Computed in double, rounded to float at the end.
 namespace rl4sys::heads {
 
-/// What a discrete head chose.
+/// What a discrete head chose, as a whole action or as one of several made at once.
 struct Choice {
     std::int64_t action;
     float logProb;
 };
 
-/// Which actions are legal; an empty mask allows all.
+/// Which choices are legal; an empty mask allows all.
 struct Legal {
     std::span<const bool> mask;
 
@@ -33,6 +33,11 @@ struct Legal {
 
     std::size_t count(std::size_t actions) const noexcept {
         return mask.empty() ? actions : static_cast<std::size_t>(std::count(mask.begin(), mask.end(), true));
+    }
+
+    /// Of the part of so many choices that begins at `begin`.
+    Legal part(std::size_t begin, std::size_t choices) const noexcept {
+        return {mask.empty() ? mask : mask.subspan(begin, choices)};
     }
 };
 

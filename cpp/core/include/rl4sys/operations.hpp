@@ -81,6 +81,8 @@ inline const std::map<std::string, Kind, std::less<>>& kinds() {
         {"categorical", {Role::discreteHead}},
         {"argmax", {Role::discreteHead}},
         {"epsilon_greedy", {Role::discreteHead, 0, {"epsilon"}}},
+        {"multi_categorical", {Role::discreteHead, 1}},
+        {"multi_argmax", {Role::discreteHead, 1}},
         {"gaussian", {Role::boxHead, 1}},
         {"mode", {Role::boxHead}},
         {"squashed_gaussian", {Role::boxHead, 2, {"log_std_max", "log_std_min"}}},

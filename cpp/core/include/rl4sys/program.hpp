@@ -62,8 +62,31 @@ inline Head makeBoxHead(const Operation& operation, std::size_t size) {
     throw std::invalid_argument("a policy program ends in a head that draws the action; got '" + operation.name + "'");
 }
 
+/// Whether a head makes several choices at once, each as the head of one choice makes it.
+inline bool makesSeveral(const Operation& head) { return head.name.starts_with("multi_"); }
+
+/// How many choices each part of an action has, which together are all the numbers that reach the head.
+inline std::vector<std::size_t> partsOf(const Operation& head, std::size_t size) {
+    if (!makesSeveral(head)) return {size};
+    expectShapes(head, size, {{head.weights[0].values.size()}});
+    std::vector<std::size_t> parts;
+    std::size_t left = size;
+    for (const float choices : head.weights[0].values) {
+        // A NaN is none of these either.
+        if (!(choices >= 1.0f && choices <= static_cast<float>(left) && choices == std::floor(choices))) break;
+        parts.push_back(static_cast<std::size_t>(choices));
+        left -= parts.back();
+    }
+    if (left == 0 && parts.size() == head.weights[0].values.size()) return parts;
+    refuse(head, "got choices that are not whole numbers from 1 on, together the " + std::to_string(size) +
+                     " numbers it takes");
+}
+
 inline Head makeHead(const Operation& operation, std::size_t size) {
     Head head;
+    if (makesSeveral(operation)) {
+        return operation.name == "multi_argmax" ? Head(heads::ArgMax{}) : Head(heads::Categorical{});
+    }
     if (operation.name == "categorical") {
         head = heads::Categorical{};
     } else if (operation.name == "argmax") {
@@ -109,7 +132,7 @@ public:
     /// Numbers in one row of observations.
     std::size_t inputSize() const noexcept { return row_.size; }
 
-    /// Numbers that reach the head; for a discrete head, the number of actions.
+    /// Numbers that reach the head; for a discrete head, the choices of all parts together.
     std::size_t outputSize() const noexcept { return last_.size; }
 
     /// Numbers that are kept from step to step.
@@ -121,7 +144,13 @@ public:
     /// Whether actions are numbered alternatives rather than vectors of numbers.
     bool discrete() const noexcept { return std::holds_alternative<heads::DiscreteHead>(head_); }
 
-    /// Numbers in one action of a box head; 1 for a discrete head.
+    /// Whether an action is a list of choices made at once rather than one.
+    bool several() const noexcept { return several_; }
+
+    /// How many choices each part of a discrete action has; it has one part, unless it is several choices.
+    std::span<const std::size_t> parts() const noexcept { return parts_; }
+
+    /// Numbers in one action of a box head; for a discrete head its parts.
     std::size_t actionSize() const noexcept { return actionSize_; }
 
     /// Draws that one decision uses.
@@ -147,7 +176,7 @@ public:
         return runBody(row, {}, none, scratch, {});
     }
 
-    /// \throws std::invalid_argument if `mask` is not empty and does not fit, or leaves one of the rows no action.
+    /// \throws std::invalid_argument if `mask` is not empty and does not fit, or leaves a part of a row no choice.
     void checkMask(std::span<const bool> mask, std::size_t rows) const {
         if (mask.empty()) return;
         if (mask.size() != rows * outputSize()) {
@@ -155,18 +184,29 @@ public:
                                         std::to_string(rows * outputSize()));
         }
         for (std::size_t row = 0; row < rows; ++row) {
-            if (heads::Legal{mask.subspan(row * outputSize(), outputSize())}.first() < outputSize()) continue;
-            throw std::invalid_argument("the mask of row " + std::to_string(row) + " allows none of the " +
-                                        std::to_string(outputSize()) + " actions; at least one must be legal");
+            std::size_t begin = row * outputSize();
+            for (const std::size_t choices : parts_) {
+                if (heads::Legal{mask}.part(begin, choices).first() == choices) refuseMask(row, choices);
+                begin += choices;
+            }
         }
     }
 
-    /// One decision of a discrete head. An empty `mask` makes every action legal.
-    /// \throws std::invalid_argument if the row, the mask, the memory or the head does not fit, or nothing is legal.
+    /// One decision of a discrete head, a choice for each part written to `action`; returns its log-probability. An
+    /// empty `mask` makes every choice legal.
+    /// \throws std::invalid_argument if anything does not fit, or nothing is legal.
+    float decide(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
+                 std::span<std::int64_t> action, std::span<float> memory = {}) const {
+        checkMask(mask, 1);
+        return chooseRow(row, mask, draws, scratch, action, memory);
+    }
+
+    /// The same where an action is one choice.
     Choice decide(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
                   std::span<float> memory = {}) const {
-        checkMask(mask, 1);
-        return chooseRow(row, mask, draws, scratch, memory);
+        std::int64_t action = 0;
+        const float logProb = decide(row, mask, draws, scratch, std::span(&action, 1), memory);
+        return {action, logProb};
     }
 
     /// One decision of a box head, written to `action`; returns its log-probability.
@@ -181,18 +221,20 @@ public:
         return logProb;
     }
 
-    /// Decisions of a discrete head for rows laid end to end, one per element of `choices`; so do their memories lie.
-    /// Either all are made or, with an exception, none and no draw is used.
+    /// Decisions of a discrete head for rows laid end to end, one per element of `logProbs`; so do their actions and
+    /// memories lie. Either all are made or, with an exception, none and no draw is used.
     void act(std::span<const float> rows, std::span<const bool> mask, Draws& draws, Scratch& scratch,
-             std::span<Choice> choices, std::span<float> memory = {}) const {
-        expectRoom(rows.size(), choices.size() * inputSize());
-        expectRoom(memory.size(), choices.size() * memorySize_);
-        checkMask(mask, choices.size());
+             std::span<std::int64_t> actions, std::span<float> logProbs, std::span<float> memory = {}) const {
+        expectRoom(rows.size(), logProbs.size() * inputSize());
+        expectRoom(actions.size(), logProbs.size() * actionSize_);
+        expectRoom(memory.size(), logProbs.size() * memorySize_);
+        checkMask(mask, logProbs.size());
         const std::size_t maskSize = mask.empty() ? 0 : outputSize();
-        for (std::size_t row = 0; row < choices.size(); ++row) {
-            choices[row] = chooseRow(rows.subspan(row * inputSize(), inputSize()),
-                                     mask.subspan(row * maskSize, maskSize), draws, scratch,
-                                     memory.subspan(row * memorySize_, memorySize_));
+        for (std::size_t row = 0; row < logProbs.size(); ++row) {
+            logProbs[row] = chooseRow(rows.subspan(row * inputSize(), inputSize()),
+                                      mask.subspan(row * maskSize, maskSize), draws, scratch,
+                                      actions.subspan(row * actionSize_, actionSize_),
+                                      memory.subspan(row * memorySize_, memorySize_));
         }
     }
 
@@ -213,6 +255,7 @@ private:
     Program(const std::vector<Operation>& operations, const detail::Plan& plan)
         : row_(plan.place(detail::Plan::row)), last_(plan.last()), room_(plan.room()), spare_(plan.spare()),
           memorySize_(plan.memory()), numbers_(plan.numbers()), bodyDraws_(plan.draws()),
+          several_(detail::makesSeveral(operations.back())),
           head_(detail::makeHead(operations.back(), plan.last().size)) {
         if (plan.seesMask()) mask_ = plan.place(detail::Plan::mask);
         noisy_ = std::ranges::any_of(operations, [](const Operation& each) { return each.name == "noise"; });
@@ -221,9 +264,14 @@ private:
                 detail::findMaker(operations[i].name)->make(operations[i], plan.inputs(i), plan.result(i)));
         }
         const auto draws = [this](const auto& head) { return head.drawsPerRow(outputSize()); };
-        headDraws_ = discrete() ? std::visit(draws, discreteHead()) : std::visit(draws, boxHead());
-        if (discrete()) return;
-        actionSize_ = std::visit([this](const auto& head) { return head.actionSize(outputSize()); }, boxHead());
+        if (discrete()) {
+            parts_ = detail::partsOf(operations.back(), outputSize());
+            actionSize_ = parts_.size();
+            headDraws_ = parts_.size() * std::visit(draws, discreteHead());
+        } else {
+            actionSize_ = std::visit([this](const auto& head) { return head.actionSize(outputSize()); }, boxHead());
+            headDraws_ = std::visit(draws, boxHead());
+        }
     }
 
     const heads::DiscreteHead& discreteHead() const {
@@ -236,16 +284,50 @@ private:
         return std::get<heads::BoxHead>(head_);
     }
 
-    Choice chooseRow(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
-                     std::span<float> memory) const {
+    float chooseRow(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
+                    std::span<std::int64_t> action, std::span<float> memory) const {
         const heads::DiscreteHead& head = discreteHead();
+        expectRoom(action.size(), actionSize_);
         const std::span<const float> outputs = runBody(row, mask, draws, scratch, memory);
-        const std::span<double> probability(scratch.probability.data(), outputSize());
-        const heads::Legal legal{mask};
-        const Choice choice =
-            std::visit([&](const auto& kind) { return kind.choose(outputs, legal, draws, probability); }, head);
-        keep(memory, choice.logProb, scratch);
-        return choice;
+        const auto chooses = [&](const auto& kind) {
+            return choose(kind, outputs, {mask}, draws, scratch.probability, action);
+        };
+        const float logProb = std::visit(chooses, head);
+        keep(memory, logProb, scratch);
+        return logProb;
+    }
+
+    /// The parts of an action one after the other, each from its own numbers; the log-probability of all of them.
+    template <typename Kind>
+    float choose(const Kind& kind, std::span<const float> outputs, heads::Legal legal, Draws& draws,
+                 std::span<double> room, std::span<std::int64_t> action) const {
+        double logProb = 0.0;
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            const std::size_t choices = parts_[i];
+            const Choice choice = kind.choose(outputs.subspan(begin, choices), legal.part(begin, choices), draws,
+                                              room.first(choices));
+            action[i] = choice.action;
+            logProb += choice.logProb;
+            begin += choices;
+        }
+        if (std::isnan(logProb)) chooseFirst(legal, action);
+        return static_cast<float>(logProb);
+    }
+
+    void chooseFirst(heads::Legal legal, std::span<std::int64_t> action) const noexcept {
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            action[i] = static_cast<std::int64_t>(legal.part(begin, parts_[i]).first());
+            begin += parts_[i];
+        }
+    }
+
+    [[noreturn]] void refuseMask(std::size_t row, std::size_t choices) const {
+        const char* what = parts_.size() > 1 ? " choices of a part; each part needs one that is legal"
+                                             : " actions; at least one must be legal";
+        throw std::invalid_argument("the mask of row " + std::to_string(row) + " allows none of the " +
+                                    std::to_string(choices) + what);
     }
 
     /// What the head gets. What is to be remembered is left in the scratch.
@@ -303,8 +385,10 @@ private:
     std::size_t numbers_;
     std::size_t bodyDraws_;
     std::size_t headDraws_ = 0;
-    std::size_t actionSize_ = 1;
+    std::size_t actionSize_ = 0;
     bool noisy_ = false;
+    bool several_;
+    std::vector<std::size_t> parts_;
     std::vector<std::unique_ptr<const detail::Step>> steps_;
     detail::Head head_;
     const kernels::Table* kernels_ = &kernels::table();

@@ -59,7 +59,7 @@ inline bool allFinite(std::span<const float> values) noexcept {
 struct Fragment {
     std::span<const float> row;            ///< One more than there are steps: the last is what the last action led to.
     std::span<const bool> mask;            ///< One for each row; empty if the recorder is not masked.
-    std::span<const std::int64_t> choice;  ///< Actions of a discrete policy, else empty.
+    std::span<const std::int64_t> choice;  ///< Actions of a discrete policy, all their parts, else empty.
     std::span<const float> move;           ///< Actions of a continuous policy, else empty.
     std::span<const float> reward;         ///< 0 where none was given.
     std::span<const float> logProb;
@@ -125,19 +125,20 @@ public:
         std::vector<float> remembered_;  ///< The policy's memory before the first step.
     };
 
-    /// \param choices the number of actions; 0 if actions are vectors of `actionSize` numbers instead.
-    /// \param masked whether the legal actions are recorded with each row.
+    /// \param choices of all parts of an action together; 0 if actions are vectors of numbers instead.
+    /// \param actionSize the parts of an action, of which one choice has 1, or its numbers.
+    /// \param masked whether the legal choices are recorded with each row.
     /// \throws std::invalid_argument if these do not fit one another.
     Recorder(std::size_t inputSize, std::size_t choices, std::size_t actionSize, bool masked)
         : inputSize_(inputSize), choices_(choices), actionSize_(actionSize), masked_(masked),
-          storage_(inputSize, masked ? choices : 0, choices > 0 ? 1 : 0, choices > 0 ? 0 : actionSize) {
+          storage_(inputSize, masked ? choices : 0, choices > 0 ? actionSize : 0, choices > 0 ? 0 : actionSize) {
         if (inputSize < 1 || actionSize < 1) {
             throw std::invalid_argument("a recorder needs rows and actions of at least 1 number, got " +
                                         std::to_string(inputSize) + " and " + std::to_string(actionSize));
         }
-        if (choices > 0 && actionSize != 1) {
-            throw std::invalid_argument("a discrete action is 1 number, got an action size of " +
-                                        std::to_string(actionSize));
+        if (choices > 0 && actionSize > choices) {
+            throw std::invalid_argument("each part of an action has at least 1 choice, got " +
+                                        std::to_string(actionSize) + " parts of " + std::to_string(choices));
         }
         if (choices == 0 && masked) throw std::invalid_argument("continuous actions take no mask");
     }
@@ -149,10 +150,10 @@ public:
     /// Numbers in one row of observations.
     std::size_t inputSize() const noexcept { return inputSize_; }
 
-    /// The number of actions; 0 if they are vectors of numbers.
+    /// The choices of all parts of an action together; 0 if actions are vectors of numbers.
     std::size_t choices() const noexcept { return choices_; }
 
-    /// Numbers in one action; 1 if it is discrete.
+    /// Numbers in one action, or its parts if it is discrete.
     std::size_t actionSize() const noexcept { return actionSize_; }
 
     /// Whether the legal actions are recorded with each row.
@@ -177,28 +178,29 @@ public:
         if (!masked_) throw std::invalid_argument("a mask was given, but the spec has no mask among its observations");
     }
 
-    /// A discrete decision, which is then pending. An empty `mask` makes every action legal.
+    /// A discrete decision, which is then pending, its parts written to `action`; returns its log-probability. An
+    /// empty `mask` makes every choice legal.
     ///
     /// None, and a pending decision stays as it was, if the limit is reached or `row` has a NaN or an infinity, and
     /// then no draw is used; and if the policy gives NaN.
     /// \throws std::invalid_argument if the program, the row or the mask does not fit, or nothing is legal.
     /// \param draws whatever hands over draws by `take(count)`.
     template <typename DrawSource>
-    std::optional<Choice> decide(const Program& program, std::span<const float> row, std::span<const bool> mask,
-                                 DrawSource& draws, Scratch& scratch) {
+    std::optional<float> decide(const Program& program, std::span<const float> row, std::span<const bool> mask,
+                                DrawSource& draws, Scratch& scratch, std::span<std::int64_t> action) {
         expectFit(program, row, mask);
         if (steps() >= limit() || !detail::allFinite(row)) return std::nullopt;
         program.checkMask(mask, 1);
         Draws mine = draws.take(program.drawsPerRow());
         recall(program);
-        const Choice choice = program.decide(row, mask, mine, scratch, attempt_);
-        if (std::isnan(choice.logProb)) return std::nullopt;
-        pend(row, mask, choice);
+        const float logProb = program.decide(row, mask, mine, scratch, action, attempt_);
+        if (std::isnan(logProb)) return std::nullopt;
+        pend(row, mask, action, logProb);
         std::swap(next_, attempt_);
-        return choice;
+        return logProb;
     }
 
-    /// A continuous decision, written to `action`; returns its log-probability. In all else like the discrete one.
+    /// A continuous decision. In all else like the discrete one.
     template <typename DrawSource>
     std::optional<float> decide(const Program& program, std::span<const float> row, DrawSource& draws,
                                 Scratch& scratch, std::span<float> action) {
@@ -214,9 +216,10 @@ public:
     }
 
     /// Make a discrete decision pending that was made elsewhere, without a memory; row, mask and action must fit.
-    void pend(std::span<const float> row, std::span<const bool> mask, Choice choice) {
-        makePending(row, mask, choice.logProb);
-        storage_.choice_[steps()].front() = choice.action;
+    void pend(std::span<const float> row, std::span<const bool> mask, std::span<const std::int64_t> action,
+              float logProb) {
+        makePending(row, mask, logProb);
+        std::ranges::copy(action, storage_.choice_[steps()].begin());
         next_.clear();
     }
 
@@ -344,7 +347,8 @@ private:
     }
 
     static std::string sizes(std::size_t inputs, std::size_t choices, std::size_t actionSize) {
-        const std::string actions = choices > 0 ? std::to_string(choices) + " actions"
+        const std::string parts = actionSize == 1 ? "" : " in " + std::to_string(actionSize) + " parts";
+        const std::string actions = choices > 0 ? std::to_string(choices) + " choices" + parts
                                                 : "actions of " + std::to_string(actionSize) + " numbers";
         return "rows of " + std::to_string(inputs) + " numbers and " + actions;
     }
