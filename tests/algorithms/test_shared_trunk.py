@@ -77,7 +77,7 @@ def test_both_losses_move_what_is_shared_and_only_that() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"critic_lr": 1e-4}])
 def test_what_is_shared_is_counted_and_moved_once(options: dict[str, float]) -> None:
-    algorithm = learner_of(**options)._algorithm
+    algorithm = learner_of(**options).algorithm
     moved = [p for group in algorithm._optimizer.param_groups for p in group["params"]]
     assert len(moved) == len({id(p) for p in moved}) == len(list(algorithm._networks.parameters()))
     assert learner_cost(IMAGES, config_of()).parameters == sum(p.numel() for p in moved)
