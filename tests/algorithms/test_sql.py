@@ -60,7 +60,7 @@ def between(actions: Array) -> float:
 
 
 def test_samples_sit_at_both_modes_and_not_between() -> None:
-    actions = actions_learnt(SoftQ(recipe(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=2000)
+    actions = actions_learnt(SoftQ(recipe(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=1200)
     assert near_modes(actions) >= 0.90
     assert between(actions) <= 0.08
     assert 0.3 < np.mean(actions > 0) < 0.7

@@ -696,6 +696,19 @@ def test_a_remote_policy_that_changes_its_version_cuts_the_trajectory(
     assert [(t.version, len(t), t.offset) for t in received(server, system.agent)] == [(1, 3, 0), (2, 2, 3)]
 
 
+def test_a_model_that_a_remote_client_did_not_ask_for_is_left_alone(
+    make_server: MakeServer, make_agent: MakeAgent
+) -> None:
+    server = remote_server(make_server)
+    system = System(make_agent(server, inference="remote"))
+    server.session.model(make_snapshot(SPEC, 5))
+    system.episode(2)
+    received(server, system.agent)  # the model came before the acknowledgement
+    system.episode(3)
+    assert [a.version for a in system.actions] == [1] * 5
+    assert [(t.version, len(t)) for t in received(server, system.agent)] == [(1, 2), (1, 3)]
+
+
 def test_a_remote_decision_that_fails_falls_back(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = remote_server(make_server)
     system = System(make_agent(server, inference="remote"))

@@ -146,7 +146,7 @@ bool Link::hear(const v1::ServerMessage& message, Conversation& talk) {
             pace_.announce();
             return true;
         case v1::ServerMessage::kSnapshot:
-            return !talk.welcomed() || adopt(message.snapshot(), talk.lineage());
+            return !talk.welcomed() || identity_.hello.remote() || adopt(message.snapshot(), talk.lineage());
         case v1::ServerMessage::kProblem:
             return noteProblem(message.problem());
         default:

@@ -272,7 +272,7 @@ class Link:
         elif kind == "ack":
             self._outbox.acknowledge(message.ack.sequence)
             self._announce()
-        elif kind == "snapshot" and talk.welcome is not None:
+        elif kind == "snapshot" and talk.welcome is not None and not self._identity.hello.remote:
             return self._adopt(message.snapshot, talk.welcome.lineage)
         elif kind == "problem":
             return self._note_problem(message.problem)
