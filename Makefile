@@ -17,7 +17,7 @@ quickstart: $(READY)
 	$(BIN)/python -m rl4sys.examples.lunar.quickstart
 
 test: $(READY) cpp-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
 
 cpp:
 	bash scripts/setup_cpp.sh

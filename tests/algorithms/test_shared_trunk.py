@@ -21,6 +21,7 @@ from rl4sys.learner import (
     parse_networks,
 )
 from rl4sys.networks.base import observation_of
+from rl4sys.networks.chained import Chained
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.spec import Box, Discrete, Spec
@@ -73,6 +74,17 @@ def test_both_losses_move_what_is_shared_and_only_that() -> None:
     assert all(".trunk." in name for name in by_actor & by_critic)
     assert all(name.startswith("critic.head.") for name in by_critic - by_actor)
     assert by_critic - by_actor
+
+
+def test_the_trunk_computes_once_for_both() -> None:
+    shared, asked = networks(), []
+    separately = shared.action_terms(rows())[0], shared.value(observation_of(rows(), "obs."))
+    assert isinstance(shared.actor, Chained)
+    shared.actor.trunk.register_forward_hook(lambda *_: asked.append(True))
+    seen = shared.with_features(rows())
+    together = shared.action_terms(seen)[0], shared.value(observation_of(seen, "obs."))
+    assert asked == [True]
+    assert all(torch.equal(one, other) for one, other in zip(separately, together, strict=True))
 
 
 @pytest.mark.parametrize("options", [{}, {"critic_lr": 1e-4}])

@@ -78,9 +78,10 @@ class A2C:
         options = self._options
         rollout = self._networks.with_advantages(batch, options.gamma, options.gae_lambda)
         set_lr(self._optimizer, options.lr.at(steps, self._recipe.total_timesteps))
-        log_prob, entropy = self._networks.action_terms(rollout)
+        rows = self._networks.with_features(rollout)
+        log_prob, entropy = self._networks.action_terms(rows)
         advantage = standardized(rollout["advantage"]) if options.normalize_advantage else rollout["advantage"]
-        value = self._networks.value(observation_of(rollout, "obs."))
+        value = self._networks.value(observation_of(rows, "obs."))
         losses = {
             "policy": policy_gradient_loss(log_prob, advantage, rollout["weight"]),
             "value": options.value_coef * torch.nn.functional.mse_loss(value, rollout["return"]),

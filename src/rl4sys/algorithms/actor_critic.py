@@ -28,7 +28,7 @@ from rl4sys.networks.base import (
     observation_of,
     to_array,
 )
-from rl4sys.networks.chained import Chained, head_spec
+from rl4sys.networks.chained import FEATURES, Chained, head_spec
 from rl4sys.spec import MASK, Array, Box, Spec
 from rl4sys.trajectory import MEMORY
 
@@ -143,6 +143,13 @@ class ActorCritic(Actor):
         """Those that are not the actor's too."""
         shared = {id(parameter) for parameter in self.actor.parameters()}
         return [parameter for parameter in self.critic.parameters() if id(parameter) not in shared]
+
+    def with_features(self, rows: Tensors) -> Tensors:
+        """The rows with what a trunk makes of them, so that it is not asked by the actor and the critic both."""
+        if not isinstance(self.actor, Chained):
+            return rows
+        seen = self.actor.with_features(observation_of(rows, "obs."))
+        return {**rows, f"obs.{FEATURES}": seen[FEATURES]}
 
     def value(self, observation: Tensors) -> Tensor:
         value: Tensor = self.critic(observation).squeeze(-1)

@@ -165,8 +165,8 @@ class PPO:
             chain.from_iterable(torch.split(order, at_once) for order in orders), self._options.gradient_steps
         )
 
-    def _descend(self, rows: dict[str, Tensor], clip: float, steps: int) -> dict[str, float]:
-        options = self._options
+    def _descend(self, rows: Tensors, clip: float, steps: int) -> dict[str, float]:
+        options, rows = self._options, self._networks.with_features(rows)
         log_prob, entropy = self._action_terms(rows)
         advantage = standardized(rows["advantage"]) if options.normalize_advantage else rows["advantage"]
         value = self._networks.value(observation_of(rows, "obs."))

@@ -10,8 +10,8 @@ from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import ROW
 from rl4sys.spec import Box, Space, Spec
 
-FEATURES = "features"
-"""The one observation that a head sees."""
+FEATURES = "~features"
+"""The one observation that a head sees. Where it is there already, the trunk is not asked again."""
 
 
 def head_spec(width: int, action: Space) -> Spec:
@@ -30,8 +30,12 @@ class Chained(nn.Module):
         self.memory_size = memory_size(trunk)
 
     def forward(self, observation: Tensors) -> Tensor:
-        outputs: Tensor = self.head({FEATURES: self.trunk(observation)})
+        outputs: Tensor = self.head(self.with_features(observation))
         return outputs
+
+    def with_features(self, observation: Tensors) -> Tensors:
+        """For all heads of one trunk, which then computes once."""
+        return observation if FEATURES in observation else {**observation, FEATURES: self.trunk(observation)}
 
     def step(self, observation: Tensors, memory: Tensor) -> tuple[Tensor, Tensor]:
         if not isinstance(self.trunk, Recurrent):
