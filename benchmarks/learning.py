@@ -215,7 +215,7 @@ def earlier(results: dict[Row, list[Result]]) -> str:
             each = ", ".join(f"{value:.0f}" for value in returns)
             median = f"median **{statistics.median(returns):.0f}** (target ≥ {target:g}; 10 episodes each)"
             lines.append(f"{row.title} at {step:,} steps: {each}, {median}.")
-    return "\n".join(lines)
+    return "".join(f"\n{line}\n" for line in lines)
 
 
 def page(results: dict[Row, list[Result]]) -> str:
@@ -228,9 +228,7 @@ policy acts greedily over 100 episodes; the median of three seeds counts. Return
 same machine with the same versions. Speed depends on the machine and on what else it was doing.
 
 {table(results)}
-
 {earlier(results)}
-
 Made with {"; ".join(made)}; one thread.
 
 The curves show the evaluations during training.

@@ -18,6 +18,19 @@ from rl4sys.trainer import Progress, Trainer
 # Several test processes with two threads of torch each wait for one another most of the time.
 use_threads(1)
 
+
+def _short(steps: int) -> Settings:
+    return {
+        "training": {
+            "total_timesteps": steps,
+            "eval_frequency": 300,
+            "num_eval_episodes": 2,
+            "checkpoint_frequency": 200,
+        },
+        "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
+    }
+
+
 SMALL: dict[str, Settings] = {
     "ppo": {
         "experiment": {"name": "small_ppo", "seed": 3, "device": "cpu"},
@@ -25,13 +38,7 @@ SMALL: dict[str, Settings] = {
         "environment": {"name": "CartPole-v1", "num_envs": 3, "normalize_obs": True, "normalize_reward": True},
         "network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}},
         "buffer": {"size": 96},
-        "training": {
-            "total_timesteps": 960,
-            "eval_frequency": 300,
-            "num_eval_episodes": 2,
-            "checkpoint_frequency": 200,
-        },
-        "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
+        **_short(960),
     },
     "dqn": {
         "experiment": {"name": "small_dqn", "seed": 3, "device": "cpu"},
@@ -48,13 +55,7 @@ SMALL: dict[str, Settings] = {
         "environment": {"name": "CartPole-v1", "num_envs": 2, "normalize_obs": True, "normalize_reward": True},
         "network": {"critic": {"hidden_dims": [8], "activation": "relu"}},
         "buffer": {"size": 300},
-        "training": {
-            "total_timesteps": 800,
-            "eval_frequency": 300,
-            "num_eval_episodes": 2,
-            "checkpoint_frequency": 200,
-        },
-        "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
+        **_short(800),
     },
     "sac": {
         "experiment": {"name": "small_sac", "seed": 3, "device": "cpu"},
@@ -68,13 +69,7 @@ SMALL: dict[str, Settings] = {
         "environment": {"name": "CartPole-v1", "num_envs": 2, "normalize_obs": True, "normalize_reward": True},
         "network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8], "activation": "relu"}},
         "buffer": {"size": 300},
-        "training": {
-            "total_timesteps": 800,
-            "eval_frequency": 300,
-            "num_eval_episodes": 2,
-            "checkpoint_frequency": 200,
-        },
-        "logging": {"terminal": False, "tensorboard": False, "frequency": 100},
+        **_short(800),
     },
 }
 

@@ -34,8 +34,18 @@ DTYPES = ("float32", "float64", "bool", "uint8", "int8", "uint16", "int16", "uin
 _MOST_AXES = 8
 
 
+class _Chosen:
+    """What one choice and several at once have in common."""
+
+    dtype = "int64"
+
+    def legal(self, action: Array) -> Array:
+        """What the system is given when the policy drew ``action``."""
+        return action
+
+
 @dataclass(frozen=True)
-class Discrete:
+class Discrete(_Chosen):
     """One of ``choices`` alternatives, numbered from 0."""
 
     choices: int
@@ -56,17 +66,9 @@ class Discrete:
     def size(self) -> int:
         return 1
 
-    @property
-    def dtype(self) -> str:
-        return "int64"
-
-    def legal(self, action: Array) -> Array:
-        """What the system is given when the policy drew ``action``."""
-        return action
-
 
 @dataclass(frozen=True)
-class MultiDiscrete:
+class MultiDiscrete(_Chosen):
     """Several choices made at once: of part i one of ``choices[i]`` alternatives, numbered from 0."""
 
     choices: tuple[int, ...]
@@ -89,14 +91,6 @@ class MultiDiscrete:
     @property
     def size(self) -> int:
         return len(self.choices)
-
-    @property
-    def dtype(self) -> str:
-        return "int64"
-
-    def legal(self, action: Array) -> Array:
-        """What the system is given when the policy drew ``action``."""
-        return action
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import trustme
 
-from rl4sys.client import RL4SysAgent
+from rl4sys.client import RL4SysAction, RL4SysAgent
 from rl4sys.server.journal import read_trajectories
 from tests.cpp.conftest import Binary
 from tests.live import SMALL_PPO, LiveServer, eventually, running_server
@@ -110,6 +110,17 @@ def test_a_cpp_system_is_learnt_from_and_adopts_what_was_learnt(server: LiveServ
     assert policy.version > 40
 
 
+def decide_again(config: dict[str, Any], observations: list[list[float]]) -> list[RL4SysAction]:
+    """What a client in Python makes of the same observations."""
+    with RL4SysAgent(config) as agent:
+        trajectory, actions = None, []
+        for observation in observations:
+            trajectory, action = agent.request_for_action(trajectory, np.asarray(observation, np.float32))
+            agent.add_to_trajectory(trajectory, action)
+            actions.append(action)
+    return actions
+
+
 def test_the_same_seed_and_version_give_the_same_actions_in_both_languages(
     server: LiveServer, drive: StartDrive, tmp_path: Path
 ) -> None:
@@ -120,12 +131,7 @@ def test_the_same_seed_and_version_give_the_same_actions_in_both_languages(
         server.await_policy("twins", lambda policy: policy.state == "learning")
     seen = drive(server.address, "twin", steps=100, **changes).result()
     config = {"client_id": "other_twin", **SIZES, **SMALL_PPO, **changes, "server": {"address": server.address}}
-    with RL4SysAgent({**config, "outbox": {"spool": str(tmp_path / "python")}}) as agent:
-        trajectory, actions = None, []
-        for observation in seen["observations"]:
-            trajectory, action = agent.request_for_action(trajectory, np.asarray(observation, np.float32))
-            agent.add_to_trajectory(trajectory, action)
-            actions.append(action)
+    actions = decide_again({**config, "outbox": {"spool": str(tmp_path / "python")}}, seen["observations"])
     assert set(seen["actions"]) == {0, 1}
     assert seen["actions"] == [action.act for action in actions]
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
@@ -142,12 +148,7 @@ def test_several_choices_at_once_are_learnt_from_and_the_same_in_both_languages(
     changes = {**sizes, "seed": 7, "pin_version": learnt["version"], "policy_id": "several"}
     seen = drive(server.address, "pinned", steps=100, **changes).result()
     config = {"client_id": "other", **SMALL_PPO, **changes, "server": {"address": server.address}}
-    with RL4SysAgent({**config, "outbox": {"spool": str(tmp_path / "python")}}) as agent:
-        trajectory, actions = None, []
-        for observation in seen["observations"]:
-            trajectory, action = agent.request_for_action(trajectory, np.asarray(observation, np.float32))
-            agent.add_to_trajectory(trajectory, action)
-            actions.append(action)
+    actions = decide_again({**config, "outbox": {"spool": str(tmp_path / "python")}}, seen["observations"])
     assert set(seen["actions"]) == {0, 1, 2, 3}
     assert seen["actions"] == np.array([action.act for action in actions]).ravel().tolist()
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
