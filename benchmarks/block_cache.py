@@ -26,6 +26,16 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "examples" / "block_cache"
 SYSTEM_CORE, SERVER_CORE = "0", "1"
 WARM_UP_ROUNDS = 2
+ROUNDS_OF_A_BATCH = 10
+COMPARISONS = (
+    ("rl4sys", "lru", "goal: at most 2 %"),
+    ("rl4sys", "quiet", "goal: at most 1 %"),
+    ("quiet", "lru", "the decisions alone"),
+)
+STUDENT_95 = dict(
+    enumerate((12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13), 1)
+)
+"""How many standard errors reach to the ends of a 95 % interval, by degrees of freedom."""
 WINDOWS = 8
 Slice = dict[str, Any]
 Slices = dict[str, list[Slice]]
@@ -38,6 +48,10 @@ def main() -> None:
     parser.add_argument("measurement", nargs="*", help="overhead or learning")
     parser.add_argument("--program", type=Path, default=Path("build/cpp/examples/block_cache/block_cache"))
     parser.add_argument("--rounds", type=int, default=15, help="of the overhead by the clock")
+    parser.add_argument(
+        "--processes", type=int, default=10, choices=range(2, 17), help="for the overhead in processor time"
+    )
+    parser.add_argument("--short-rounds", type=int, default=150, help="of each of these processes")
     parser.add_argument("--requests", type=int, default=2_000_000, help="of each policy, for the learning")
     parser.add_argument("--plot", type=Path, help="draw the learning there")
     options = parser.parse_args()
@@ -49,22 +63,25 @@ def overhead(options: argparse.Namespace) -> None:
     """What the agent costs a system that does the same work with and without it (shadow mode).
 
     The arms take turns within one process, in an order that rotates: one store, one heap, one layout of memory, and
-    over a short time a shared machine is in one mood. Processes that run one after another differ by several percent
-    even where they do the same. Throughput is compared by slices of seconds, between which what the client's threads
-    have to do comes to an end. Where others use the machine too, that says little; processor time then says more: the
-    workers' is compared by slices of a tenth of a second, and what the client's threads used beside the long slices is
-    added to the live arm's.
+    over a short time a shared machine is in one mood. Throughput is compared by slices of seconds, between which what
+    the client's threads have to do comes to an end. Where others use the machine too, that says little; processor time
+    then says more: the workers' is compared by slices of a tenth of a second, and what the client's threads used beside
+    the long slices is added to the live arm's. Where memory happens to lie moves even that by half a percent from one
+    process to the next, so several are started, and what is said is the mean over them.
     """
     title("overhead in shadow mode: no RL at all (lru), decisions without sending (quiet), live (rl4sys)")
     arms = ["--policy", "lru,quiet,rl4sys", "--shadow"]
     with server() as address:
         long = run(options.program, *arms, *rounds_of(50_000, options.rounds), "--settle", "--server-address", address)
-        short = run(options.program, *arms, *rounds_of(2_500, 1200), "--server-address", address)
+        slices = [*arms, *rounds_of(2_500, options.short_rounds), "--server-address", address]
+        short = [run(options.program, *slices) for _ in range(options.processes)]
     for name, slices in long["policies"].items():
         print(f"  {name:<8} {typical(slices)}")
-    print("  more than the other: median of the rounds [95 % interval of it] (quartiles)")
-    compare("time", times(long, len(long["policies"]["lru"])))
-    compare("processor time", processor_times(short, 40, background_share(long)))
+    print("  time, more than the other: median of the rounds [95 % interval of it] (quartiles)")
+    compare(times(long))
+    share = background_share(long)
+    print(f"  processor time, more than the other: mean of {len(short)} processes [95 % interval of it] (each)")
+    compare_processes([processor_times(report, share) for report in short])
     print(f"  agent: {long['agent']}")
 
 
@@ -83,15 +100,15 @@ def typical(slices: list[Slice]) -> str:
     )
 
 
-def times(report: Report, batches: int) -> Times:
-    """By policy: the time of each batch of rounds."""
-    return {name: sums([part["seconds"] for part in slices], batches) for name, slices in report["policies"].items()}
+def times(report: Report) -> Times:
+    """By policy: the time of each round."""
+    return {name: [part["seconds"] for part in slices[WARM_UP_ROUNDS:]] for name, slices in report["policies"].items()}
 
 
-def processor_times(report: Report, batches: int, background: float) -> Times:
+def processor_times(report: Report, background: float) -> Times:
     """By policy: the workers' processor time of each batch; for the live arm a part more, the client's threads."""
     return {
-        name: sums([part["worker_cpu_seconds"] * (1 + background * (name == "rl4sys")) for part in slices], batches)
+        name: sums([part["worker_cpu_seconds"] * (1 + background * (name == "rl4sys")) for part in slices])
         for name, slices in report["policies"].items()
     }
 
@@ -109,23 +126,38 @@ def background_share(report: Report) -> float:
     return share
 
 
-def sums(values: list[float], batches: int) -> list[float]:
+def sums(values: list[float]) -> list[float]:
     measured = values[WARM_UP_ROUNDS:]
-    length = max(1, len(measured) // batches)
-    return [sum(measured[n : n + length]) for n in range(0, len(measured), length)]
+    return [sum(measured[n : n + ROUNDS_OF_A_BATCH]) for n in range(0, len(measured), ROUNDS_OF_A_BATCH)]
 
 
-def compare(what: str, used: Times) -> None:
-    """How much more of something one arm takes than another for the same requests."""
-    for one, other, remark in (
-        ("rl4sys", "lru", "goal: at most 2 %"),
-        ("rl4sys", "quiet", "goal: at most 1 %"),
-        ("quiet", "lru", "the decisions alone"),
-    ):
-        ratios = sorted(a / b - 1 for a, b in zip(used[one], used[other], strict=True))
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        figures = f"{percent(middle)} {interval_of_median(ratios)} ({percent(low)}, {percent(high)})"
-        print(f"    {what:<15} {one:>6} against {other:<5} {figures}   {remark}")
+def compare(used: Times) -> None:
+    """How much more time one arm takes than another for the same requests."""
+    for one, other, remark in COMPARISONS:
+        more = ratios(used, one, other)
+        low, middle, high = statistics.quantiles(more, n=4)
+        figures = f"{percent(middle)} {interval_of_median(more)} ({percent(low)}, {percent(high)})"
+        print(f"    {one:>6} against {other:<5} {figures}   {remark}")
+
+
+def compare_processes(used: list[Times]) -> None:
+    """The same of processor time, where a process counts once: by the median of its batches."""
+    for one, other, remark in COMPARISONS:
+        medians = [statistics.median(ratios(times, one, other)) for times in used]
+        each = ", ".join(percent(median) for median in medians)
+        figures = f"{percent(statistics.mean(medians))} {interval_of_mean(medians)} ({each})"
+        print(f"    {one:>6} against {other:<5} {figures}   {remark}")
+
+
+def ratios(used: Times, one: str, other: str) -> list[float]:
+    return sorted(a / b - 1 for a, b in zip(used[one], used[other], strict=True))
+
+
+def interval_of_mean(values: Sequence[float]) -> str:
+    """Where the true mean lies with 95 % certainty, if processes differ as the normal distribution has it."""
+    reach = STUDENT_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    middle = statistics.mean(values)
+    return f"[{percent(middle - reach)}, {percent(middle + reach)}]"
 
 
 def interval_of_median(ordered: Sequence[float]) -> str:
