@@ -92,7 +92,7 @@ def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys,
     (tmp_path / "lab" / "own.yaml").write_text(OWN_CONFIG)
     outcome = rl4sys("train", "lab/own.yaml")
     assert outcome.exit_code == 0, outcome.err
-    run = next((tmp_path / "experiments").iterdir())
+    run = next(path for path in (tmp_path / "experiments").iterdir() if path.is_dir())
     evaluations = [row for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
     assert evaluations[-1]["evaluation/return"] == 1.0, "the corridor's end is reached"
     assert not (run / "checkpoints/latest/policy.safetensors").exists(), "sine is no operation of a policy program"
@@ -110,7 +110,7 @@ def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None
     (tmp_path / "my_experiment.yaml").write_text(blocks["yaml"])
     outcome = rl4sys("train", "my_experiment.yaml")
     assert outcome.exit_code == 0, outcome.err
-    run = next((tmp_path / "experiments").iterdir())
+    run = next(path for path in (tmp_path / "experiments").iterdir() if path.is_dir())
     returns = [row["evaluation/return"] for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
     assert max(returns) > 100, "an untrained policy keeps the pole up for about 10 steps"
 

@@ -53,4 +53,9 @@ def small_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def finished_run(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> Path:
     assert rl4sys("train", small_file, "--total-timesteps", "200").exit_code == 0
-    return next((tmp_path / "experiments").iterdir())
+    return runs_in(tmp_path / "experiments")[0]
+
+
+def runs_in(root: Path) -> list[Path]:
+    """The run directories in a folder, which holds an index of them as well."""
+    return sorted(path for path in root.iterdir() if path.is_dir())

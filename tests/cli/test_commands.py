@@ -21,13 +21,9 @@ from rl4sys.config import load, to_yaml
 from rl4sys.experiment.metrics import read_metrics
 
 from ..conftest import SMALL
-from .conftest import Rl4sys
+from .conftest import Rl4sys, runs_in
 
 PROMISED = Path(__file__).parent.parent / "data" / "promised.yaml"
-
-
-def runs_in(root: Path) -> list[Path]:
-    return sorted((root / "experiments").iterdir())
 
 
 def test_train_makes_the_promised_directory(finished_run: Path) -> None:
@@ -49,7 +45,7 @@ def test_the_promised_file_trains_verbatim(rl4sys: Rl4sys, tmp_path: Path, monke
     assert outcome.exit_code == 0, outcome.err
     if "this machine does not have" in outcome.out:
         assert outcome.out.count("experiment.device is cuda") == 1
-    run = runs_in(tmp_path)[0]
+    run = runs_in(tmp_path / "experiments")[0]
     assert run.name.startswith("ppo_cartpole_baseline_")
     assert list(run.glob("logs/events.out.tfevents.*"))
     assert list(run.glob("logs/wandb/offline-run-*"))
@@ -62,7 +58,8 @@ def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_p
     outcome = rl4sys("train", "--config", small_file, "training.total_timesteps=100", "--seed", "1,2")
     assert outcome.exit_code == 0, outcome.err
     seeds = [
-        yaml.safe_load((run / "configs/config.yaml").read_text())["experiment"]["seed"] for run in runs_in(tmp_path)
+        yaml.safe_load((run / "configs/config.yaml").read_text())["experiment"]["seed"]
+        for run in runs_in(tmp_path / "experiments")
     ]
     assert sorted(seeds) == [1, 2]
 
@@ -220,9 +217,9 @@ def test_a_run_killed_at_random_moments_ends_as_if_never_killed(tmp_path: Path, 
         wait_for_steps(tmp_path / "killed", steps, process)
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
-        process = start("train", "--resume", next((tmp_path / "killed").iterdir()))
+        process = start("train", "--resume", runs_in(tmp_path / "killed")[0])
     assert process.wait() == 0
-    straight, killed = (next((tmp_path / name).iterdir()) for name in ("straight", "killed"))
+    straight, killed = (runs_in(tmp_path / name)[0] for name in ("straight", "killed"))
     assert kills == 3, "a run that was never killed proves nothing"
     assert content(killed) == content(straight)
 
@@ -238,7 +235,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate()
     assert process.returncode == 130
-    run = next((tmp_path / "runs").iterdir())
+    run = runs_in(tmp_path / "runs")[0]
     assert re.search(rf"resume:    \S*rl4sys train --resume {run}\n", out)
     status = json.loads((run / "status.json").read_text())
     assert status["status"] == "stopped"

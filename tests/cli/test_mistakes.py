@@ -12,7 +12,7 @@ import pytest
 
 from rl4sys.experiment.run import Run
 
-from .conftest import Rl4sys
+from .conftest import Rl4sys, runs_in
 
 # What is typed after `rl4sys train small.yaml`, and what the message must say.
 SETTINGS = {
@@ -196,7 +196,7 @@ def test_a_name_too_long_to_be_a_file_is_just_not_found(rl4sys: Rl4sys) -> None:
 
 def test_a_run_that_cannot_be_built_leaves_no_directory(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     assert rl4sys("train", small_file, "environment.name=CartPol-v1").exit_code == 2
-    assert list((tmp_path / "experiments").iterdir()) == []
+    assert runs_in(tmp_path / "experiments") == []
 
 
 def test_a_run_in_use_is_left_alone(rl4sys: Rl4sys, finished_run: Path) -> None:

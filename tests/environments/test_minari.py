@@ -131,7 +131,7 @@ def test_a_data_set_that_is_not_there_is_told_with_how_to_get_it(rl4sys: Rl4sys,
     outcome = rl4sys("train", "bc.yaml")
     assert outcome.exit_code == 2
     assert "get it with `minari download D4RL/door/human-v2`" in outcome.err
-    assert not list((tmp_path / "experiments").glob("*"))
+    assert not list((tmp_path / "experiments").glob("*/configs"))
 
 
 def test_without_the_extra_the_error_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

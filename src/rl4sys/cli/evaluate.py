@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.", show_default=False)],
+    run: Annotated[
+        str, typer.Argument(help="A run: its directory, its id, or the beginning of either.", show_default=False)
+    ],
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     checkpoint: Annotated[
         str, typer.Option(help="latest, best, or the name of one, such as step_000000050000.")
@@ -37,6 +39,7 @@ def evaluate(
         bool, typer.Option("--stochastic", help="Act as in training, with chance, instead of greedily.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    root: Annotated[Path, typer.Option(help="Where runs are looked for by name or id.")] = Path("experiments"),
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Judge a trained policy by whole episodes, acting greedily.
@@ -47,9 +50,10 @@ def evaluate(
     """
     from rl4sys.environments.evaluate import evaluate as run_episodes
     from rl4sys.experiment.run import Run
+    from rl4sys.experiment.store import find_run
     from rl4sys.trainer import trained_policy
 
-    opened = Run.open(run)
+    opened = Run.open(find_run(run, root))
     checkpoint = opened.checkpoints.resolve(checkpoint)
     policy = trained_policy(opened, checkpoint, Notes(Console(stderr=True)))
     policy = policy if stochastic else policy.greedy()
@@ -60,9 +64,9 @@ def evaluate(
         _check_fit(where, policy)
     result = run_episodes(where, policy, episodes, chosen)
     if as_json:
-        typer.echo(json.dumps(_as_json(result, run, checkpoint)))
+        typer.echo(json.dumps(_as_json(result, opened.path, checkpoint)))
     else:
-        _show(Console(), result, run, checkpoint)
+        _show(Console(), result, opened.path, checkpoint)
 
 
 def _check_fit(where: EnvironmentConfig, policy: Policy) -> None:

@@ -38,14 +38,19 @@ def train(
     ] = None,
     config: Annotated[str | None, typer.Option(help="The config, if not given as the first argument.")] = None,
     seed: Annotated[str | None, typer.Option(help="One seed, or several with commas between for a run each.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, exactly.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Go on with this run, exactly: its directory, its id, or the beginning of one."
+        ),
+    ] = None,
     total_timesteps: Annotated[
         str | None,
         typer.Option(
             "--total-timesteps", "--total_timesteps", metavar="STEPS", help="Replaces training.total_timesteps."
         ),
     ] = None,
-    root: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("experiments"),
+    root: Annotated[Path, typer.Option(help="Where run directories are made, and looked for.")] = Path("experiments"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks, and find the operation behind a NaN.")
@@ -73,7 +78,9 @@ def train(
     if resume is not None:
         if seed is not None:
             raise ConfigError(f"--seed {seed} does not go with --resume, which goes on with the seed the run has")
-        _resume(console, resume, _source(config, assignments), assignments, dry_run=dry_run)
+        from rl4sys.experiment.store import find_run
+
+        _resume(console, find_run(resume, root), _source(config, assignments), assignments, dry_run=dry_run)
         return
     source = _source(config, assignments)
     if source is None:

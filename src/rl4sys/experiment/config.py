@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
@@ -16,6 +16,7 @@ from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
 from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.errors import ConfigError
+from rl4sys.experiment.record import TAG
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
 from rl4sys.registry import load_plugins
@@ -28,6 +29,8 @@ class ExperimentSettings(Config):
     """First part of the run directory's name: letters, digits, dot, dash and underscore."""
     seed: int = Field(default=0, ge=0)
     """Decides every random number of the run."""
+    tags: list[Annotated[str, Field(pattern=TAG)]] = Field(default_factory=list)
+    """Labels to find the run by, such as baseline; `rl4sys tag` changes those of a run."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Where networks are trained: auto, cpu, cuda, cuda:1 or mps; what is absent falls back to cpu."""
     threads: int = Field(default=1, gt=0, le=1024)

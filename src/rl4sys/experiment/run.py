@@ -8,6 +8,9 @@
   videos/
   metrics.jsonl            one JSON object per row; the same for two runs of one config and seed
   status.json              running, completed, stopped or failed; how far; how fast
+  tags.json                labels, once they were changed from those in the config
+
+The root it lies in has an index of all runs (`experiment.store`), which is told of every change.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rl4sys import config
 from rl4sys.errors import RunError
@@ -28,9 +33,14 @@ from rl4sys.experiment.checkpoint import CheckpointStore
 from rl4sys.experiment.config import ExperimentConfig, parse_experiment
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.provenance import provenance
+from rl4sys.experiment.record import CONFIG, ID_LENGTH, LOCK, METRICS, PROVENANCE, RUNNING, STATUS, is_run, not_a_run
+from rl4sys.experiment.store import register
 
 _FOLDERS = ("checkpoints", "logs", "videos", "configs")
-_CONFIG, _PROVENANCE = "configs/config.yaml", "configs/provenance.json"
+_REGISTER_SECONDS = 10.0
+"""Between two entries of a run that goes on: who reads the index looks at the directory anyway."""
+_LOCK_TRIES, _LOCK_RETRY_SECONDS = 10, 0.01
+"""Whoever looks whether a run is held holds it himself for an instant."""
 
 
 class Run:
@@ -39,9 +49,10 @@ class Run:
     def __init__(self, path: Path, config: ExperimentConfig) -> None:
         self.path, self.config = path, config
         self.checkpoints = CheckpointStore(path / "checkpoints", config.training.keep_checkpoints)
-        self.metrics = path / "metrics.jsonl"
+        self.metrics = path / METRICS
         self.logs = path / "logs"
         self._held = False
+        self._registered_at = float("-inf")
 
     @classmethod
     def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
@@ -59,32 +70,34 @@ class Run:
         try:
             for folder in _FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
-            record = {"seed": config.experiment.seed, **_life(now)}
-            write_synced(path / _PROVENANCE, json.dumps(record, indent=1).encode())
+            record = {"id": secrets.token_hex(ID_LENGTH // 2), "seed": config.experiment.seed, **_life(now)}
+            write_synced(path / PROVENANCE, json.dumps(record, indent=1).encode())
             run._write_config()
         except OSError as problem:
             raise _cannot_create(path.parent, problem) from problem
+        register(path)
         return run
 
     @staticmethod
     def exists(path: Path) -> bool:
-        return (path / _CONFIG).is_file()
+        return is_run(path)
 
     @classmethod
     def open(cls, path: Path) -> Run:
         """An existing run, by its directory."""
         if not cls.exists(path):
-            raise RunError(f"{path} is not a run directory: it has no {_CONFIG}{_nearby(path)}")
-        return cls(path, parse_experiment(config.load(path / _CONFIG), beside=path / "configs"))
+            raise not_a_run(path)
+        return cls(path, parse_experiment(config.load(path / CONFIG), beside=path / "configs"))
 
     def reconfigure(self, config: ExperimentConfig) -> None:
         """Go on under changed settings, which are stored."""
         self.config = config
         self._write_config()
+        register(self.path)
 
     def note_resume(self, now: datetime) -> None:
         """Add to the provenance with what, and when, the run was taken up again."""
-        path = self.path / _PROVENANCE
+        path = self.path / PROVENANCE
         record = json.loads(path.read_bytes()) if path.is_file() else {}
         record["resumed"] = [*record.get("resumed", []), _life(now)]
         replace_file(path, json.dumps(record, indent=1).encode())
@@ -92,6 +105,7 @@ class Run:
     def discard(self) -> None:
         """Remove a directory in which nothing was ever trained."""
         shutil.rmtree(self.path, ignore_errors=True)
+        register(self.path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -102,9 +116,9 @@ class Run:
         if self._held:
             yield
             return
-        with (self.path / ".lock").open("w") as file:
+        with (self.path / LOCK).open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file)
             except BlockingIOError as problem:
                 raise RunError(f"{self.path} is being trained by another process; wait for it or stop it") from problem
             self._held = True
@@ -114,14 +128,32 @@ class Run:
                 self._held = False
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        record = {**status, "pid": os.getpid()}
+        record = {**status, "pid": os.getpid(), "time": datetime.now().isoformat(timespec="seconds")}
         try:
-            replace_file(self.path / "status.json", json.dumps(record, indent=1).encode())
+            replace_file(self.path / STATUS, json.dumps(record, indent=1).encode())
         except OSError as problem:
             raise RunError(f"cannot write the status of {self.path}: {problem.strerror}") from problem
+        self._register(going_on=status.get("status") == RUNNING)
+
+    def _register(self, *, going_on: bool) -> None:
+        """Every end is registered; on the way there, now and then, and only if nobody else writes at that moment."""
+        now = time.monotonic()
+        if going_on and now - self._registered_at < _REGISTER_SECONDS:
+            return
+        first, self._registered_at = self._registered_at == float("-inf"), now
+        register(self.path, wait=first or not going_on)
 
     def _write_config(self) -> None:
-        replace_file(self.path / _CONFIG, config.to_yaml(self.config.to_settings()).encode())
+        replace_file(self.path / CONFIG, config.to_yaml(self.config.to_settings()).encode())
+
+
+def _lock(file: IO[str]) -> None:
+    for _ in range(_LOCK_TRIES - 1):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_RETRY_SECONDS)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _cannot_create(root: Path, problem: OSError) -> RunError:
@@ -144,11 +176,3 @@ def _new_directory(root: Path, name: str) -> Path:
             number += 1
         else:
             return path
-
-
-def _nearby(path: Path) -> str:
-    for folder in (path, path.parent):
-        runs = sorted(p.parent.parent.name for p in folder.glob(f"*/{_CONFIG}"))
-        if runs:
-            return f". Runs in {folder}: {', '.join(runs[-5:])}"
-    return ""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rl4sys.errors import ConfigError, RL4SysError, RunError
+from rl4sys.experiment.store import FILE as STORE_FILE
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.connection import Connection
 from rl4sys.server.journal import Sender
@@ -164,8 +165,7 @@ def _check_hello(hello: Hello) -> None:
                 f"{name} is {given!r:.120}; it should be 1 to 100 letters, digits, dots, dashes and "
                 "underscores, the first a letter, digit or underscore"
             )
-    if hello.policy_id.startswith(LOG_FILE):
-        raise ConfigError(f"policy_id is {hello.policy_id}, which is where the server keeps its log; choose another")
+    _check_not_ours(hello.policy_id)
     if len(hello.spec) > _MOST_SPEC_BYTES or len(hello.settings) > _MOST_SETTINGS_BYTES:
         raise ConfigError("the client's spec or settings are far too long")
     try:
@@ -174,6 +174,12 @@ def _check_hello(hello: Hello) -> None:
         raise ConfigError(f"the client's settings are not JSON: {problem}") from problem
     if not isinstance(settings, dict):
         raise ConfigError(f"the client's settings are {settings!r:.80}; they should be a block")
+
+
+def _check_not_ours(policy_id: str) -> None:
+    for file, what in ((LOG_FILE, "its log"), (STORE_FILE, "the index of its runs")):
+        if policy_id.startswith(file):
+            raise ConfigError(f"policy_id is {policy_id}, which is where the server keeps {what}; choose another")
 
 
 def _spec_of(hello: Hello) -> Spec:

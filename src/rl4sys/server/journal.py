@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl4sys.errors import RunError
+from rl4sys.experiment.index import Transaction
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.trajectories import decode_trajectory
 
@@ -99,7 +100,7 @@ class Journal:
     def append(self, entries: Sequence[Entry]) -> None:
         """All of them or, with an exception, none; on disk when this returns."""
         rows = [(e.sender.client, e.sender.instance, e.sequence, e.steps, e.message) for e in entries]
-        with self._transaction():
+        with Transaction(self._database):
             self._database.executemany(
                 "INSERT INTO trajectories (client, instance, sequence, steps, message) VALUES (?, ?, ?, ?, ?)", rows
             )
@@ -149,7 +150,7 @@ class Journal:
 
     def forget(self, up_to: int) -> bool:
         """Remove some rows up to and including ``up_to``; true if more remain. Their room is used again."""
-        with self._transaction():
+        with Transaction(self._database):
             removed = self._database.execute(
                 "DELETE FROM trajectories WHERE row IN (SELECT row FROM trajectories WHERE row <= ? LIMIT ?)",
                 (up_to, _FORGET_AT_ONCE),
@@ -164,27 +165,6 @@ class Journal:
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
         self._database.executescript(_SCHEMA)
-
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._database)
-
-
-class _Transaction:
-    """BEGIN … COMMIT, undone whole if anything in between, or the commit itself, fails."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._database.execute("COMMIT")
-        finally:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
 
 
 def read_trajectories(run: str | Path) -> Iterator[Trajectory]:
