@@ -30,7 +30,14 @@ ID_LENGTH = 8
 TAG = r"^[\w.:/+-]{1,60}$"
 """What a tag may be: letters, digits and a few signs, so that filters and tables can hold it."""
 
-_NOT_COUNTED = ("version", "experiment", "logging", "training.checkpoint_frequency", "training.keep_checkpoints")
+_NOT_COUNTED = (
+    "version",
+    "experiment",
+    "logging",
+    "alerts",
+    "training.checkpoint_frequency",
+    "training.keep_checkpoints",
+)
 """Settings that change neither what is learnt nor how it is judged: two runs may differ in them and be one config."""
 
 
