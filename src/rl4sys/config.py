@@ -83,7 +83,7 @@ def override(settings: Settings, assignments: Iterable[str]) -> Settings:
         key, equals, text = assignment.partition("=")
         if not equals or not key:
             raise ConfigError(f"{assignment!r} is not an override; write key.path=value, such as algorithm.lr=1e-3")
-        result = _merge(result, _nested(key.split("."), _parse_yaml(text, f"the override {assignment!r}")), at="")
+        result = _merge(result, _nested(key.split("."), parse_yaml(text, f"the override {assignment!r}")), at="")
     return result
 
 
@@ -97,7 +97,7 @@ def parse(model: type[Model], settings: Any, at: str = "") -> Model:
         raise ConfigError("\n".join(_explain_all(model, problem.errors(), at))) from problem
 
 
-_ELSEWHERE = {
+ELSEWHERE = {
     "learning_rate": "lr",
     "discount": "gamma",
     "lam": "gae_lambda",
@@ -113,6 +113,28 @@ _ELSEWHERE = {
     "net_arch": "hidden_dims",
     "capacity": "size",
     "total_steps": "total_timesteps",
+    "n_timesteps": "total_timesteps",
+    "eval_freq": "eval_frequency",
+    "evaluation_frequency": "eval_frequency",
+    "n_eval_episodes": "num_eval_episodes",
+    "eval_n_episodes": "num_eval_episodes",
+    "eval_episodes": "num_eval_episodes",
+    "save_freq": "checkpoint_frequency",
+    "checkpoint_freq": "checkpoint_frequency",
+    "buffer_size": "size",
+    "max_size": "size",
+    "hidden_layer_sizes": "hidden_dims",
+    "train_freq": "train_frequency",
+    "train_every_n_steps": "train_frequency",
+    "n_train_repeat": "gradient_steps",
+    "n_initial_exploration_steps": "learning_starts",
+    "Q_lr": "lr",
+    "policy_lr": "actor_lr",
+    "alpha_lr": "temperature_lr",
+    "max_path_length": "max_episode_steps",
+    "exp_name": "name",
+    "exp-name": "name",
+    "checkpoint-frequency": "checkpoint_frequency",
 }
 """What other libraries call our settings."""
 
@@ -121,7 +143,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``"; did you mean x?"``, or a full stop where nothing is close."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    meant = [name for name in (_ELSEWHERE.get(word),) if name in names] or close
+    meant = [name for name in (ELSEWHERE.get(word),) if name in names] or close
     return f"; did you mean {meant[0]}?" if meant else "."
 
 
@@ -155,29 +177,41 @@ for _side in (_Loader, _Dumper):
 def _load(path: Path, seen: tuple[Path, ...]) -> Settings:
     if path.resolve() in seen:
         raise ConfigError(f"{path} extends itself through {' → '.join(p.name for p in seen)}; remove one `extends`")
-    settings = _read(path)
-    parents = settings.pop("extends", [])
+    settings = read(path)
+    return merged(inherited(settings, path, seen), settings)
+
+
+def merged(base: Settings, settings: Settings) -> Settings:
+    """What settings say together with what they extend."""
+    return _merge(base, {key: value for key, value in settings.items() if key != "extends"}, at="")
+
+
+def inherited(settings: Settings, path: Path, seen: tuple[Path, ...] = ()) -> Settings:
+    """What the settings of a file extend, merged."""
+    parents = settings.get("extends", [])
     if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
         raise ConfigError(f"{path}: extends is {parents!r}; it should be a list of names or paths")
-    merged: Settings = {}
+    base: Settings = {}
     for parent in parents:
-        merged = _merge(merged, _load(find(parent, path.parent), (*seen, path.resolve())), at="")
-    return _merge(merged, settings, at="")
+        base = _merge(base, _load(find(parent, path.parent), (*seen, path.resolve())), at="")
+    return base
 
 
-def _read(path: Path) -> Settings:
+def read(path: Path) -> Settings:
+    """The settings that stand in a file, without what it extends."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError(f"cannot read {path}: {problem}") from problem
-    settings = _parse_yaml(text, str(path))
+    settings = parse_yaml(text, str(path))
     if not isinstance(settings, dict):
         holds = "is empty" if settings is None else f"holds {type(settings).__name__}, not a block of settings"
         raise ConfigError(f"{path} {holds}; write blocks such as `algorithm: {{name: ppo}}`")
     return settings
 
 
-def _parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str) -> Any:
+    """What a text says; a `ConfigError` names ``source`` if it is not YAML."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except (yaml.YAMLError, ValueError) as problem:

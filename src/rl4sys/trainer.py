@@ -26,6 +26,7 @@ from rl4sys.environments.player import Player
 from rl4sys.environments.pool import NOT_EXACT
 from rl4sys.errors import CheckpointError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
+from rl4sys.experiment.filming import Filming
 from rl4sys.experiment.logbook import Logbook
 from rl4sys.experiment.memory import available_memory, check_memory, in_words
 from rl4sys.experiment.recorded import load_pools, warm_start
@@ -81,6 +82,8 @@ class Trainer:
         if config.dataset is not None and self._judged:
             judged_in = Encoding(make_environment(config.environment)).spec
             check_same_spec(self._actor.spec, judged_in, "the environment to judge its policy by")
+        filmed = config.logging.video_frequency is not None and self._judged
+        self._filming = Filming(run, observer.note) if filmed else None
         self._logbook = Logbook(run)
         self._learner = self._make_learner()
         self._policy: tuple[int, Policy] | None = None
@@ -195,6 +198,7 @@ class Trainer:
             return
         training = self._config.training
         try:
+            self._film()
             improved = self._judged and self._due(training.eval_frequency) and self._evaluate()
         except EvaluationStopped:
             self._save()
@@ -226,6 +230,13 @@ class Trainer:
         if self._policy is None or self._policy[0] != self._learner.version:
             self._policy = self._learner.version, self._learner.policy()
         return self._policy[1]
+
+    def _film(self) -> None:
+        """Comes before evaluation: a stop in either leaves nothing that the resumed run would do twice."""
+        frequency = self._config.logging.video_frequency
+        if self._filming is None or frequency is None or not self._due(frequency):
+            return
+        self._filming.shoot(self._steps, self._current_policy().greedy(), lambda: self._stopping)
 
     def _evaluate(self) -> bool:
         """Judge the policy as it is now; true if it is the best so far."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rl4sys.cli import check_env, compare, config, evaluate, serve, status, train
+from rl4sys.cli import check_env, compare, config, evaluate, serve, simulate, status, train
 
 app = typer.Typer(
     name="rl4sys",
@@ -35,6 +35,7 @@ def rl4sys(
 
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.command("check-env")(check_env.check_env)
 app.command("serve")(serve.serve)

@@ -48,14 +48,15 @@ def check_env(
     from rl4sys.environments.check import check_environment
     from rl4sys.environments.gym import make_environment
 
-    config = _environment(source, changes or [])
+    config = environment_block(source, changes or [])
     found = check_environment(lambda: make_environment(config), steps=steps, remake=config.remake, after_end=True)
     _show(Console(), config.name, found)
     if any(finding.severity == "error" for finding in found):
         raise typer.Exit(_FOUND_ERRORS)
 
 
-def _environment(source: str, changes: list[str]) -> EnvironmentConfig:
+def environment_block(source: str, changes: list[str]) -> EnvironmentConfig:
+    """The block that a name or a config stands for, with what the user changes of it."""
     from rl4sys.environments.config import EnvironmentConfig
     from rl4sys.registry import load_plugins
 

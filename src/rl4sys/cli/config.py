@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Console
 from rl4sys import config as files
 from rl4sys.cli.notes import Notes
 from rl4sys.cli.show import show_settings
+from rl4sys.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4sys.experiment.config import ExperimentConfig
@@ -57,6 +59,30 @@ def schema(
     from rl4sys.experiment.schema import experiment_schema
 
     typer.echo(json.dumps(experiment_schema(), indent=2))
+
+
+@app.command()
+def migrate(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment's or a client's file, YAML or JSON.")],
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result here.")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write the result over the file.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print what differs instead of the result.")] = False,
+    debug: _Debug = False,
+) -> None:
+    """Rewrite a file of an earlier version, or in the words of another library, in the present form.
+
+    Says what it changed, keeps comments, and prints the result unless told where to write it. A result that would not
+    be a right config is refused with its mistakes.
+
+    - `rl4sys config migrate old.yaml --diff` shows what would change.
+
+    - `rl4sys config migrate old.yaml --in-place` changes the file.
+    """
+    from rl4sys.cli.migrate import migrated, write_result
+
+    if output is not None and in_place:
+        raise ConfigError("--output and --in-place do not go together; choose one")
+    write_result(migrated(source), source if in_place else output, diff=diff)
 
 
 @app.command("list")

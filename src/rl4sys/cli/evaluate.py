@@ -11,13 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rl4sys.cli.fit import check_fit
 from rl4sys.cli.notes import Notes
 
 if TYPE_CHECKING:
-    from rl4sys.environments.config import EnvironmentConfig
     from rl4sys.environments.evaluate import Evaluation
-    from rl4sys.policy.base import Policy
-    from rl4sys.spec import Spec
 
 
 def evaluate(
@@ -61,32 +59,12 @@ def evaluate(
     where = opened.config.environment
     if environment is not None:
         where = where.model_copy(update={"name": environment, "wrapper": "gym", "options": {}})
-        _check_fit(where, policy)
+        check_fit(where, policy)
     result = run_episodes(where, policy, episodes, chosen)
     if as_json:
         typer.echo(json.dumps(_as_json(result, opened.path, checkpoint)))
     else:
         _show(Console(), result, opened.path, checkpoint)
-
-
-def _check_fit(where: EnvironmentConfig, policy: Policy) -> None:
-    """An environment that the policy was not trained in must at least look like its own."""
-    from rl4sys.environments.encoding import Encoding
-    from rl4sys.environments.gym import make_environment
-    from rl4sys.errors import ConfigError
-
-    shown, spec = make_environment(where), policy.snapshot(0).spec
-    there = Encoding(shown).spec
-    shown.close()
-    if _sizes(there) != _sizes(spec):
-        raise ConfigError(f"{where.name} has {_sizes(there)}; this policy was made for {_sizes(spec)}")
-
-
-def _sizes(spec: Spec) -> str:
-    from rl4sys.spec import outline
-
-    seen = ", ".join(f"{name} {box.shape}" for name, box in spec.observation.items())
-    return f"observations {seen} and actions {outline(spec.action)}"
 
 
 def _as_json(result: Evaluation, run: Path, checkpoint: str) -> dict[str, object]:

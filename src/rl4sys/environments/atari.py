@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat
+from typing import Any, Literal, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -39,6 +39,8 @@ class AtariOptions(Config):
     """Variant of the game; null for its first."""
     difficulty: int | None = None
     """Setting of the console's difficulty switch; null for its first."""
+    render_mode: Literal["human", "rgb_array"] | None = None
+    """Draw the game in a window, or as pictures. `rl4sys simulate` and videos set it; training has no use for it."""
 
 
 def make_atari(config: EnvironmentConfig) -> Environment:
@@ -89,6 +91,7 @@ def _make_game(name: str, options: AtariOptions) -> Environment:
         mode=options.mode,
         difficulty=options.difficulty,
         max_num_frames_per_episode=None,
+        render_mode=options.render_mode,
     )
     return _Seeded(game, options.repeat_action_probability)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from ctypes.util import find_library
 from typing import Any
 
 import gymnasium
@@ -15,6 +13,7 @@ from pydantic import Field
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.environments.base import Environment, limit_spec
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.renderer import choose_renderer
 from rl4sys.errors import ConfigError
 from rl4sys.spec import Array
 
@@ -30,6 +29,8 @@ class DMControlOptions(Config):
     """Height and width of the image."""
     camera: int | str = 0
     """Number or name of the camera."""
+    video_size: int = Field(default=480, gt=0, le=4096)
+    """Height and width of the pictures in videos."""
     task: dict[str, Any] = Field(default_factory=dict)
     """Passed to the task, such as {time_limit: 10}."""
     environment: dict[str, Any] = Field(default_factory=dict)
@@ -38,7 +39,7 @@ class DMControlOptions(Config):
 
 def make_dm_control(config: EnvironmentConfig) -> Environment:
     """The task that ``name`` (domain-task, such as cheetah-run) stands for."""
-    _choose_renderer()
+    choose_renderer(otherwise="off")
     from dm_control import suite
 
     options = parse(DMControlOptions, config.options, "environment.options")
@@ -53,20 +54,13 @@ def make_dm_control(config: EnvironmentConfig) -> Environment:
     return DMControl(loaded, config.name, options)
 
 
-def _choose_renderer() -> None:
-    """Without a display dm_control looks for one all the same, and fails where it first draws."""
-    if "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") else "off")
-
-
 class DMControl(gymnasium.Env[Any, Any]):
     """A dm_env environment with a task that draws from one generator, so that a seed decides an episode."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(self, environment: Any, name: str, options: DMControlOptions) -> None:
         self._environment, self._options = environment, options
         self.render_mode = "rgb_array"
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / environment.control_timestep())}
         self.spec = _spec(name, environment)
         action = environment.action_spec()
         self.action_space = spaces.Box(action.minimum, action.maximum, action.shape, action.dtype)
@@ -86,9 +80,8 @@ class DMControl(gymnasium.Env[Any, Any]):
         return self._observe(moment.observation), float(moment.reward), bool(terminated), bool(truncated), {}
 
     def render(self) -> Array:
-        size = self._options.image_size
-        image: Array = self._environment.physics.render(size, size, camera_id=self._options.camera)
-        return image
+        """As a person wants to see it, which is larger than what a policy is shown."""
+        return self._picture(self._options.video_size)
 
     def close(self) -> None:
         self._environment.close()
@@ -102,9 +95,13 @@ class DMControl(gymnasium.Env[Any, Any]):
             return _unbounded((sum(int(np.prod(shape)) for shape in shapes.values()),))
         return spaces.Dict({name: _unbounded(shape) for name, shape in shapes.items()})
 
+    def _picture(self, size: int) -> Array:
+        image: Array = self._environment.physics.render(size, size, camera_id=self._options.camera)
+        return image
+
     def _observe(self, observation: Mapping[str, Any]) -> Any:
         if self._options.pixels:
-            return self.render()
+            return self._picture(self._options.image_size)
         parts = {name: np.atleast_1d(value).astype(np.float32) for name, value in observation.items()}
         return np.concatenate([part.ravel() for part in parts.values()]) if self._options.flatten else parts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def evaluate(
 ) -> Evaluation:
     """Run ``episodes`` episodes, one after the other, in an environment made for the purpose."""
     seeds = np.random.SeedSequence([seed, 1])
-    actor = _make_actor(config, seeds)
+    actor = make_judging_actor(config, seeds)
     finished: list[Episode] = []
     try:
         while len(finished) < episodes:
@@ -70,11 +71,15 @@ def evaluate(
     return Evaluation(tuple(finished[:episodes]))
 
 
-def _make_actor(config: EnvironmentConfig, seeds: np.random.SeedSequence) -> Actor | TeamActor:
-    """One plain environment, with rewards as they are."""
+def make_judging_actor(
+    config: EnvironmentConfig,
+    seeds: np.random.SeedSequence,
+    around: Callable[[Any], Any] = lambda environment: environment,
+) -> Actor | TeamActor:
+    """One plain environment, with rewards as they are, and ``around`` put around it."""
     if config.wrapper == "pettingzoo":
-        return TeamActor(config.model_copy(update={"num_envs": 1, "clip_reward": None}), seeds)
-    return Actor(lambda: _make_limited(config), num_envs=1, seed=seeds, remake=config.remake)
+        return TeamActor(config.model_copy(update={"num_envs": 1, "clip_reward": None}), seeds, around)
+    return Actor(lambda: around(_make_limited(config)), num_envs=1, seed=seeds, remake=config.remake)
 
 
 def _make_limited(config: EnvironmentConfig) -> Environment:

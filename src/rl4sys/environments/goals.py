@@ -17,11 +17,14 @@ from pydantic import Field
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.environments.base import Environment, limited
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.plane import draw_plane
 from rl4sys.errors import ConfigError
 from rl4sys.spec import Array
 
 _REACH_STEPS = 50
 _STEP_LENGTH = 0.1
+_DARK, _LIGHT = 40, 225
+_PICTURE, _BIT_HEIGHT = 480, 160
 
 
 def goal_reward(environment: Environment) -> Callable[[Array, Array], Array] | None:
@@ -61,7 +64,10 @@ def make_goal(config: EnvironmentConfig) -> Environment:
 class _GoalTask(gymnasium.Env[Any, Any]):
     """A state that is also what was achieved, and a goal of the same shape; -1 a step until the goal is reached."""
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - as Gymnasium declares it
+
     def __init__(self, goals: spaces.Box) -> None:
+        self.render_mode = "rgb_array"
         self._state = self._goal = np.zeros(goals.shape, np.float32)
         names = ("observation", "achieved_goal", "desired_goal")
         self.observation_space = spaces.Dict({name: goals for name in names})
@@ -91,6 +97,12 @@ class BitFlip(_GoalTask):
         reward = float(self.compute_reward(self._state, self._goal, {}))
         return self._show(), reward, reward == 0, False, {}
 
+    def render(self) -> Array:
+        """The bits as they are, above those that are wanted."""
+        rows = np.where(np.stack([self._state, self._goal]) > 0, _DARK, _LIGHT).astype(np.uint8)
+        picture = np.repeat(np.repeat(rows, _BIT_HEIGHT, axis=0), _PICTURE // self._state.size or 1, axis=1)
+        return np.repeat(picture[..., None], 3, axis=-1)
+
     def compute_reward(self, achieved: Array, desired: Array, info: Any) -> Array:
         return np.where((achieved == desired).all(-1), np.float32(0), np.float32(-1))
 
@@ -102,16 +114,23 @@ class PointReach(_GoalTask):
         super().__init__(spaces.Box(-1, 1, (2,), np.float32))
         self.action_space = spaces.Box(-1, 1, (2,), np.float32)
         self._distance = options.distance
+        self._path = [self._state]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state, self._goal = self.np_random.uniform(-1, 1, (2, 2)).astype(np.float32)
+        self._path = [self._state]
         return self._show(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         moved = self._state + _STEP_LENGTH * np.clip(action, -1, 1)
         self._state = np.clip(moved, -1, 1).astype(np.float32)
+        self._path.append(self._state)
         return self._show(), float(self.compute_reward(self._state, self._goal, {})), False, False, {}
+
+    def render(self) -> Array:
+        """Where it went in this episode."""
+        return draw_plane(self._path, self._goal[None], edge=1.0, near=self._distance)
 
     def compute_reward(self, achieved: Array, desired: Array, info: Any) -> Array:
         near = np.linalg.norm(achieved - desired, axis=-1) <= self._distance

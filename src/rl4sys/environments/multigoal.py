@@ -12,6 +12,7 @@ from pydantic import Field
 from rl4sys.config import Config, parse
 from rl4sys.environments.base import Environment, limited
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.plane import draw_plane
 from rl4sys.spec import Array
 
 GOALS = np.array([[5, 0], [-5, 0], [0, 5], [0, -5]], np.float32)
@@ -42,24 +43,34 @@ def make_multigoal(config: EnvironmentConfig) -> Environment:
 class MultiGoal(gymnasium.Env[Any, Any]):
     """A point that moves by its action; all four goals are as good."""
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - as Gymnasium declares it
+
     def __init__(self, options: MultiGoalOptions) -> None:
         self._options = options
         self._position = np.zeros(2, np.float32)
+        self._path = [self._position]
+        self.render_mode = "rgb_array"
         self.observation_space = spaces.Box(-EDGE, EDGE, (2,), np.float32)
         self.action_space = spaces.Box(-1, 1, (2,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._position = _on_the_plane(self._options.start_deviation * self.np_random.normal(size=2))
+        self._path = [self._position]
         return self._position.copy(), {}
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         action = np.clip(action, -1, 1)
         self._position = _on_the_plane(self._position + action)
+        self._path.append(self._position)
         squared = squared_distances(self._position)
         there = bool(squared < _NEAR**2)
         cost = self._options.action_cost * float(action @ action) + self._options.distance_cost * float(squared)
         return self._position.copy(), self._options.goal_reward * there - cost, there, False, {}
+
+    def render(self) -> Array:
+        """Where it went in this episode."""
+        return draw_plane(self._path, GOALS, edge=EDGE, near=_NEAR)
 
 
 def squared_distances(positions: Array) -> Array:

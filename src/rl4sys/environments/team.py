@@ -102,13 +102,19 @@ class _Team:
 class TeamActor:
     """Does what `Actor` does, with a row for each agent of each environment; an episode is one agent's."""
 
-    def __init__(self, config: EnvironmentConfig, seed: np.random.SeedSequence) -> None:
+    def __init__(
+        self,
+        config: EnvironmentConfig,
+        seed: np.random.SeedSequence,
+        around: Callable[[Any], Any] = lambda environment: environment,
+    ) -> None:
+        """``around`` is put around every environment that is made."""
         _check_settings(config)
         entropy, key = (int(n) for n in seed.generate_state(2, np.uint64))
         self._teams = [
             _Team(
-                lambda: _make_parallel(config),
-                _make_parallel(config),
+                lambda: around(_make_parallel(config)),
+                around(_make_parallel(config)),
                 entropy,
                 config.num_envs,
                 index,

@@ -16,6 +16,7 @@ from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
 from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.errors import ConfigError
+from rl4sys.experiment.migration import migrate_experiment
 from rl4sys.experiment.record import TAG
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
@@ -63,6 +64,18 @@ class WandbSettings(Config):
     """Labels to find the run by."""
 
 
+class MlflowSettings(Config):
+    """MLflow; a tracking server that is away stops nothing, and gets what it missed when it is back."""
+
+    enabled: bool = False
+    """Record to MLflow."""
+    tracking_uri: str | None = None
+    """Where: the address of a tracking server, or a database such as sqlite:///mlflow.db; null for mlflow.db beside the
+    run directory, which all runs there share."""
+    experiment: str = "rl4sys"
+    """The experiment the run is filed under."""
+
+
 class LoggingSettings(Config):
     """The ``logging`` block: where measurements go besides metrics.jsonl, which is always written."""
 
@@ -74,6 +87,14 @@ class LoggingSettings(Config):
     """Steps between rows of metrics: means of the updates since the row before, and of the last 100 episodes."""
     wandb: WandbSettings = WandbSettings()
     """Weights & Biases."""
+    mlflow: MlflowSettings = MlflowSettings()
+    """MLflow."""
+    video_frequency: int | None = Field(default=None, gt=0)
+    """Steps between videos of the policy, acting greedily, in videos/; null for none."""
+    video_episodes: int = Field(default=1, gt=0)
+    """Episodes in a video: the first of an evaluation."""
+    video_length: int = Field(default=1000, gt=0)
+    """Steps after which each of them is cut."""
 
 
 class ExperimentConfig(Config):
@@ -84,7 +105,9 @@ class ExperimentConfig(Config):
     plugins: list[str] = Field(default_factory=list)
     """Modules or Python files with components of your own, imported before names are looked up."""
     experiment: ExperimentSettings = ExperimentSettings()
+    """What this run is called and where it computes."""
     algorithm: SerializeAsAny[AlgorithmConfig]
+    """How it learns: an algorithm by its name, and its options."""
     environment: EnvironmentConfig
     """With a dataset, what the policy is judged in; wrapper: live for a system that cannot be."""
     dataset: DatasetConfig | None = None
@@ -92,9 +115,13 @@ class ExperimentConfig(Config):
     warm_start: WarmStartConfig | None = None
     """Recorded decisions that the first policy repeats, such as those of a heuristic."""
     network: dict[str, SerializeAsAny[NetworkConfig]]
+    """The networks of the algorithm, by role, such as actor and critic."""
     buffer: SerializeAsAny[BufferConfig]
+    """Where experience waits to be learnt from; by default the algorithm's custom."""
     training: TrainingSettings = TrainingSettings()
+    """How long, and what happens on the way."""
     logging: LoggingSettings = LoggingSettings()
+    """Where measurements and videos go."""
 
     def learner(self, device: str) -> LearnerConfig:
         """The part that decides how the Learner learns."""
@@ -119,7 +146,7 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
 
     ``beside`` is the folder of the config file, where plugins given as files are looked for too.
     """
-    _check_version(settings.get("version", VERSION))
+    settings = migrate_experiment(settings, BLOCK_FIELDS, unmarked=VERSION).settings
     plugins = load_plugins(_plugins(settings), beside)
     mistakes: list[str] = []
     algorithm = _attempt(parse_algorithm, _block(settings, "algorithm"), mistakes)
@@ -157,6 +184,10 @@ _PLAIN_BLOCKS: dict[str, type[Config]] = {
 }
 
 
+BLOCK_FIELDS = {name: frozenset(model.model_fields) for name, model in _PLAIN_BLOCKS.items()}
+"""The settings of the blocks that are the same in every experiment."""
+
+
 _OPTIONAL_BLOCKS: dict[str, type[Config]] = {"dataset": DatasetConfig, "warm_start": WarmStartConfig}
 
 
@@ -178,11 +209,3 @@ def _plugins(settings: Mapping[str, Any]) -> list[str]:
     if not isinstance(plugins, list) or not all(isinstance(plugin, str) for plugin in plugins):
         raise ConfigError(f"plugins is {plugins!r}; it should be a list of modules or Python files")
     return plugins
-
-
-def _check_version(version: Any) -> None:
-    if version != VERSION:
-        raise ConfigError(
-            f"the config says version: {version!r}, and this rl4sys reads version {VERSION}; "
-            "use a matching release, or rewrite the file"
-        )
