@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rl4sys.environments import video as video_module
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.evaluate import EvaluationStopped, evaluate
 from rl4sys.environments.rollouts import Rollouts, check_display, check_drawable, roll_out
@@ -145,12 +148,14 @@ def test_a_rollout_can_be_stopped() -> None:
 
 
 def frames(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Size and speed of a video, and its pictures."""
     import imageio_ffmpeg
 
-    reader = imageio_ffmpeg.read_frames(str(path))
-    meta = next(reader)
-    width, height = meta["size"]
-    return meta, [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    read = subprocess.run(command, capture_output=True, check=True)
+    width, height, rate = re.search(rb"Stream #0.* (\d+)x(\d+).* ([\d.]+) fps", read.stderr).groups()  # type: ignore[union-attr]
+    pictures = np.frombuffer(read.stdout, np.uint8).reshape(-1, int(height), int(width), 3)
+    return {"size": (int(width), int(height)), "fps": float(rate)}, list(pictures)
 
 
 def picture(brightness: int, height: int = 320, width: int = 320) -> Any:
@@ -173,7 +178,7 @@ def test_a_video_holds_what_was_shown(tmp_path: Path, name: str) -> None:
 def test_small_and_odd_pictures_are_made_fit(tmp_path: Path) -> None:
     with Video(tmp_path / "a.mp4") as video:
         video.show(picture(9, height=107, width=51), per_second=10)
-    assert frames(tmp_path / "a.mp4")[0]["size"] == (154, 428 - 107)
+    assert frames(tmp_path / "a.mp4")[0]["size"] == (154, 322)
     with Video(tmp_path / "b.mp4") as video:
         video.show(picture(9, height=321, width=323), per_second=10)
     assert frames(tmp_path / "b.mp4")[0]["size"] == (324, 322)
@@ -193,6 +198,13 @@ def test_a_broken_video_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=changed), Video(tmp_path / "a.mp4") as video:  # noqa: PT012 - both belong to it
         video.show(picture(1), per_second=10)
         video.show(picture(1, height=640), per_second=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ffmpeg_complains_of_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(video_module._ENCODERS, ".mp4", ["-c:v", "no_such_codec"])
+    with pytest.raises(OSError, match=r"ffmpeg: .*no_such_codec"), Video(tmp_path / "a.mp4") as video:
+        video.show(picture(1), per_second=10)
     assert list(tmp_path.iterdir()) == []
 
 

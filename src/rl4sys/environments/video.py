@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Generator
+import subprocess
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any
 
@@ -18,15 +20,11 @@ _FASTEST = 50
 """Pictures a second; gifs cannot show more. Of faster ones every second, third, … is left out."""
 _SMALLEST = 320
 """Pictures lower than this are shown larger, each point as several."""
-_ENCODERS: dict[str, dict[str, Any]] = {
+_ENCODERS = {
     # Every player and browser shows this form, which wants even sizes.
-    ".mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p", "quality": 7},
+    ".mp4": ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-crf", "20"],
     # Colours are chosen for each video, or gradients would show bands.
-    ".gif": {
-        "codec": "gif",
-        "pix_fmt_out": "pal8",
-        "output_params": ["-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse", "-loop", "0"],
-    },
+    ".gif": ["-filter_complex", "split[a][b];[a]palettegen[p];[b][p]paletteuse", "-loop", "0"],
 }
 
 
@@ -45,20 +43,20 @@ class Video:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix.lower()}")
-        self._writer: Generator[None, bytes | None, None] | None = None
+        self._encoder: _Encoder | None = None
         self._shape: tuple[int, ...] = ()
         self._shown, self._every = 0, 1
 
     def show(self, picture: Array, per_second: float) -> None:
         """The next picture, of so many a second."""
         picture = _enlarged(np.asarray(picture))
-        if self._writer is None:
-            self._every = math.ceil(per_second / _FASTEST)
-            self._writer, self._shape = self._open(picture, per_second / self._every), picture.shape
+        if self._encoder is None:
+            self._every, self._shape = math.ceil(per_second / _FASTEST), picture.shape
+            self._encoder = _Encoder(self._unfinished, picture.shape, per_second / self._every)
         if picture.shape != self._shape:
             raise RunError(f"a picture for {self._path} is {picture.shape}, and the ones before were {self._shape}")
         if self._shown % self._every == 0:
-            self._writer.send(picture.tobytes())
+            self._encoder.write(picture)
         self._shown += 1
 
     def __enter__(self) -> Video:
@@ -67,28 +65,65 @@ class Video:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is None:
-            return
-        self._writer.close()
-        if kind is None:
-            self._unfinished.replace(self._path)
-        else:
+        try:
+            if self._encoder is not None:
+                self._encoder.finish()
+            if self._encoder is not None and kind is None:
+                self._unfinished.replace(self._path)
+        finally:
             self._unfinished.unlink(missing_ok=True)
 
-    def _open(self, picture: Array, per_second: float) -> Generator[None, bytes | None, None]:
-        height, width = picture.shape[:2]
+
+class _Encoder:
+    """ffmpeg, given pictures as bytes; an `OSError` says what it says."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], per_second: float) -> None:
         # A place that cannot be written to is told better by the system than by ffmpeg.
-        self._unfinished.touch()
-        writer: Generator[None, bytes | None, None] = _ffmpeg().write_frames(
-            str(self._unfinished),
-            (width, height),
-            fps=per_second,
-            macro_block_size=1,
-            ffmpeg_log_level="error",
-            **_ENCODERS[self._path.suffix.lower()],
+        path.touch()
+        raw = [
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-s",
+            f"{shape[1]}x{shape[0]}",
+            "-r",
+            f"{per_second:g}",
+            "-i",
+            "-",
+        ]
+        self._said = TemporaryFile()  # noqa: SIM115 - closed by `finish`
+        self._process = subprocess.Popen(
+            [_ffmpeg().get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *_ENCODERS[path.suffix], str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            # Ctrl-C is for whoever shows pictures, and ends the video in its own time.
+            start_new_session=True,
         )
-        writer.send(None)
-        return writer
+
+    def write(self, picture: Array) -> None:
+        assert self._process.stdin is not None  # opened above
+        try:
+            self._process.stdin.write(picture.tobytes())
+        except BrokenPipeError as problem:
+            raise OSError(self._complaint()) from problem
+
+    def finish(self) -> None:
+        """Wait until all is written."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        failed = self._process.wait() != 0
+        complaint = self._complaint() if failed else ""
+        self._said.close()
+        if failed:
+            raise OSError(complaint)
+
+    def _complaint(self) -> str:
+        self._process.wait()
+        self._said.seek(0)
+        return f"ffmpeg: {self._said.read().decode(errors='replace').strip() or 'it ended early'}"
 
 
 def _ffmpeg() -> Any:
