@@ -87,6 +87,18 @@ def override(settings: Settings, assignments: Iterable[str]) -> Settings:
     return result
 
 
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], at: str = "") -> dict[str, tuple[Any, Any]]:
+    """Dotted keys of the settings that differ, each with its value before and after; None where there is none."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in {**before, **after}:
+        a, b, path = before.get(key), after.get(key), f"{at}{key}"
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found |= differences(a, b, f"{path}.")
+        elif a != b:
+            found[path] = a, b
+    return found
+
+
 def parse(model: type[Model], settings: Any, at: str = "") -> Model:
     """The settings as ``model``; a `ConfigError` names every mistake by its dotted key, starting from ``at``."""
     if not isinstance(settings, Mapping):

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
 import numpy as np
 
+from rl4sys.algorithms.base import Metrics
 from rl4sys.algorithms.device import available_device, use_threads
 from rl4sys.buffers.base import NOTHING, GoalReward, Provided
 from rl4sys.buffers.her import DESIRED_GOAL
@@ -35,7 +37,9 @@ from rl4sys.learner import Learner, build_learner, learner_cost
 from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Spec, State
+from rl4sys.trajectory import Trajectory
 
 _RECENT_EPISODES = 100
 _LARGE_BUFFER = 10**9
@@ -98,7 +102,7 @@ class Trainer:
         self._started_at, self._started_steps = clock(), 0
 
     def resume(self, checkpoint: str = "latest") -> None:
-        """Go on from a checkpoint of the run as if never stopped."""
+        """Go on from a checkpoint of the run as if never stopped; the run's provenance remembers it."""
         found = self._run.checkpoints.load(checkpoint)
         for damage in found.passed_over:
             self._observer.note(f"{damage}; going back to {found.name}")
@@ -109,6 +113,7 @@ class Trainer:
                 f"checkpoint {found.name} does not fit the config of {self._run.path}: {problem}; "
                 "resume with the settings the run was started with"
             ) from problem
+        self._run.note_resume(datetime.now(), self._steps)
 
     def train(self) -> Progress:
         """Run to ``training.total_timesteps``, or to the end of the round in which `stop` was called."""
@@ -139,6 +144,10 @@ class Trainer:
             evaluated_at=self._evaluated_at,
             finished=self._trained and self._unsettled_since is None,
         )
+
+    def portable(self) -> Snapshot | None:
+        """The policy for clients, or None where they cannot run its network."""
+        return self._learner.portable()
 
     def state(self) -> State:
         return {
@@ -186,11 +195,18 @@ class Trainer:
 
     def _round(self) -> None:
         """Collect what makes the next update due, and learn from it."""
+        for metrics in self._learn(self._collect()):
+            self._logbook.add(metrics)
+
+    def _collect(self) -> list[Trajectory]:
         trajectories = self._actor.collect(self._current_policy(), self._learner.version, self._learner.wants())
         self._steps += sum(len(trajectory) for trajectory in trajectories)
+        self._logbook.see(trajectories)
         self._recent.extend(self._actor.take_finished())
-        for metrics in self._learner.learn(trajectories):
-            self._logbook.add(metrics)
+        return trajectories
+
+    def _learn(self, trajectories: list[Trajectory]) -> list[Metrics]:
+        return self._learner.learn(trajectories)
 
     def _settle(self) -> None:
         """Evaluate, log and save as the last round made due. A stop may break this off; a resumed run does it again."""

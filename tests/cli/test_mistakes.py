@@ -347,8 +347,6 @@ def test_debug_shows_the_traceback(small_file: Path, monkeypatch: pytest.MonkeyP
     from rl4sys.cli.main import main
     from rl4sys.errors import ConfigError
 
-    # What --debug switches on holds for the whole process, and so for all tests after this one.
-    monkeypatch.setattr("rl4sys.algorithms.device.find_nan_operations", lambda: None)
     monkeypatch.setattr(sys, "argv", ["rl4sys", "train", str(small_file), "algorithm.lr=-1", "--debug"])
     with pytest.raises(ConfigError, match=r"algorithm\.lr\.start is -1"):
         main()

@@ -20,6 +20,6 @@ def use_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
-def find_nan_operations() -> None:
-    """Have torch name the operation behind a NaN gradient, in the whole process and at a price: for debugging."""
-    torch.autograd.set_detect_anomaly(True)
+def instructions() -> str:
+    """The processor's vector instructions that torch uses; sums come in another order with others."""
+    return str(torch.backends.cpu.get_cpu_capability())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rl4sys.cli import check_env, compare, config, evaluate, serve, simulate, status, train
+from rl4sys.cli import check_env, compare, config, evaluate, serve, simulate, status, train, verify
 
 app = typer.Typer(
     name="rl4sys",
@@ -37,6 +37,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
+app.command("verify")(verify.verify)
 app.command("check-env")(check_env.check_env)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)

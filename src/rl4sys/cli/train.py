@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,7 +54,11 @@ def train(
     root: Annotated[Path, typer.Option(help="Where run directories are made, and looked for.")] = Path("experiments"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks, and find the operation behind a NaN.")
+        bool,
+        typer.Option(
+            "--debug",
+            help="Train few steps, look into every layer, and say where time and memory go; show tracebacks.",
+        ),
     ] = False,
 ) -> None:
     """Train a policy as a config file says.
@@ -66,12 +71,13 @@ def train(
     - `rl4sys train my.yaml algorithm.lr=1e-3 --seed 1,2,3` trains yours three times.
 
     - `rl4sys train my.yaml --dry-run` shows every setting and what would be built.
+
+    - `rl4sys train my.yaml --debug` trains 5,000 steps with checks of every layer, histograms and a profile.
     """
     console = Console()
     if debug:
-        from rl4sys.algorithms.device import find_nan_operations
-
-        find_nan_operations()
+        # Torch reads this when it is loaded: its profiler would tell the terminal when it starts and stops.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     assignments = [*(arguments or [])]
     if total_timesteps is not None:
         assignments.append(f"training.total_timesteps={total_timesteps}")
@@ -80,18 +86,32 @@ def train(
             raise ConfigError(f"--seed {seed} does not go with --resume, which goes on with the seed the run has")
         from rl4sys.experiment.store import find_run
 
-        _resume(console, find_run(resume, root), _source(config, assignments), assignments, dry_run=dry_run)
+        found = find_run(resume, root)
+        _resume(console, found, _source(config, assignments), assignments, dry_run=dry_run, debug=debug)
         return
     source = _source(config, assignments)
     if source is None:
         raise ConfigError("no config given; try `rl4sys train ppo_cartpole`, or see `rl4sys config list`")
     configs = [_read(source, [*assignments, *change]) for change in _seed_changes(seed)]
+    if debug:
+        configs = _made_small(console, configs, assignments)
     if dry_run:
         from rl4sys.cli.plan import show_plan
 
         show_plan(console, configs, root)
         return
-    _train_each(console, configs, root)
+    _train_each(console, configs, root, debug=debug)
+
+
+def _made_small(console: Console, configs: list[ExperimentConfig], assignments: list[str]) -> list[ExperimentConfig]:
+    """As --debug has them: what the command line says stays as it is."""
+    from rl4sys.lab.debug import small
+
+    kept = [assignment.partition("=")[0] for assignment in assignments]
+    made = [small(config, kept) for config in configs]
+    for message in made[0][1]:
+        Notes(console).note(message)
+    return [config for config, _ in made]
 
 
 def _source(config: str | None, assignments: list[str]) -> str | None:
@@ -101,7 +121,7 @@ def _source(config: str | None, assignments: list[str]) -> str | None:
     return assignments.pop(0)
 
 
-def _train_each(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
+def _train_each(console: Console, configs: list[ExperimentConfig], root: Path, *, debug: bool) -> None:
     from rl4sys.cli.display import show_overview
     from rl4sys.experiment.run import Run
 
@@ -112,7 +132,7 @@ def _train_each(console: Console, configs: list[ExperimentConfig], root: Path) -
             console.print(f"[bold]run {number} of {len(configs)}[/], seed {seed}")
         run = Run.create(root, config, datetime.now())
         with run.locked():
-            results[seed] = run, _train(console, run)
+            results[seed] = run, _train(console, run, debug=debug)
     if len(configs) > 1 and configs[0].logging.terminal:
         show_overview(console, results)
 
@@ -133,7 +153,9 @@ def _seed_changes(seeds: str | None) -> list[list[str]]:
     return [[f"experiment.seed={int(number)}"] for number in numbers]
 
 
-def _resume(console: Console, path: Path, source: str | None, assignments: list[str], *, dry_run: bool) -> None:
+def _resume(
+    console: Console, path: Path, source: str | None, assignments: list[str], *, dry_run: bool, debug: bool
+) -> None:
     from rl4sys.experiment.config import parse_experiment
     from rl4sys.experiment.run import Run
 
@@ -151,8 +173,7 @@ def _resume(console: Console, path: Path, source: str | None, assignments: list[
             return
         _announce_length(console, run.config.training.total_timesteps, wanted)
         run.reconfigure(wanted)
-        run.note_resume(datetime.now())
-        _train(console, run, resume=True)
+        _train(console, run, resume=True, debug=debug)
 
 
 def _announce_length(console: Console, before: int, wanted: ExperimentConfig) -> None:
@@ -163,7 +184,11 @@ def _announce_length(console: Console, before: int, wanted: ExperimentConfig) ->
 
 def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
     """Only the length of training may change: any other change would make it another run."""
-    differing = [key for key in _differences(settings, wanted) if key != "training.total_timesteps"]
+    differing = [
+        f"{key} ({then!r} then, {now!r} now)"
+        for key, (then, now) in files.differences(settings, wanted).items()
+        if key != "training.total_timesteps"
+    ]
     if differing:
         raise ConfigError(
             f"{path} was started with other settings: {', '.join(differing)}. Resume without a config to go on with "
@@ -171,30 +196,22 @@ def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
         )
 
 
-def _differences(stored: Settings, wanted: Settings, at: str = "") -> list[str]:
-    """Dotted keys that differ, with both values."""
-    found: list[str] = []
-    for key in {**stored, **wanted}:
-        a, b, path = stored.get(key), wanted.get(key), f"{at}{key}"
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += _differences(a, b, f"{path}.")
-        elif a != b:
-            found.append(path if path == "training.total_timesteps" else f"{path} ({a!r} then, {b!r} now)")
-    return found
-
-
-def _train(console: Console, run: Run, *, resume: bool = False) -> Progress:
+def _train(console: Console, run: Run, *, resume: bool = False, debug: bool = False) -> Progress:
     from rl4sys.cli.display import Display, show_run, show_summary
 
     enabled = run.config.logging.terminal
     display = Display(console, run.config.training.total_timesteps, enabled=enabled)
-    trainer = _make_trainer(run, display, resume=resume)
+    trainer = _make_trainer(run, display, resume=resume, debug=debug)
     if trainer.progress().finished:
         display.note(f"{run.path} has its {trainer.progress().steps:,} steps; a larger --total-timesteps trains on")
         return trainer.progress()
     if enabled:
         show_run(console, run)
-    with display, _stopping_on_signals(trainer):
+    with ExitStack() as stack:
+        if debug:
+            stack.callback(_show_profile, console, trainer)
+        stack.enter_context(display)
+        stack.enter_context(_stopping_on_signals(trainer))
         progress = trainer.train()
     if enabled:
         show_summary(console, run, progress)
@@ -203,11 +220,25 @@ def _train(console: Console, run: Run, *, resume: bool = False) -> Progress:
     return progress
 
 
-def _make_trainer(run: Run, display: Display, *, resume: bool) -> Trainer:
+def _show_profile(console: Console, trainer: Trainer) -> None:
+    """Whatever the outcome of a debugged run."""
+    from rl4sys.cli.profile import show_profile
+    from rl4sys.lab.debug import DebugTrainer
+
+    if isinstance(trainer, DebugTrainer):
+        show_profile(console, trainer)
+
+
+def _make_trainer(run: Run, display: Display, *, resume: bool, debug: bool) -> Trainer:
     from rl4sys.trainer import Trainer
 
+    make = Trainer
+    if debug:
+        from rl4sys.lab.debug import DebugTrainer
+
+        make = DebugTrainer
     try:
-        trainer = Trainer(run, display)
+        trainer = make(run, display)
     except Exception:
         if not resume:
             run.discard()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from rl4sys.experiment.digest import ExperienceDigest
 from rl4sys.experiment.loggers import make_loggers
 from rl4sys.experiment.metrics import Logger, MetricsFile, Window
 from rl4sys.experiment.run import Run
 from rl4sys.spec import State
+from rl4sys.trajectory import Trajectory
 
 
 class Logbook:
-    """Means of updates since the last row, and the rows themselves in metrics.jsonl and the configured loggers."""
+    """Means of updates since the last row, and the rows themselves in metrics.jsonl and the configured loggers.
+
+    Beside each row of means, digests.jsonl gets one of the experience so far.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._window = Window()
         self._metrics: MetricsFile | None = None
-        self._metrics_size = 0
+        self._digests: MetricsFile | None = None
+        self._digest = ExperienceDigest()
+        self._sizes = {"metrics": 0, "digests": 0}
         self._loggers: list[Logger] = []
 
     @contextmanager
@@ -28,9 +35,16 @@ class Logbook:
             for logger in make_loggers(self._run.config, self._run.logs, self._run.path.name, step):
                 stack.callback(logger.close)
                 self._loggers.append(logger)
-            self._metrics = MetricsFile(self._run.metrics, self._metrics_size)
-            stack.callback(self._close_metrics, self._metrics)
+            self._metrics = MetricsFile(self._run.metrics, self._sizes["metrics"])
+            stack.callback(self._metrics.close)
+            self._digests = MetricsFile(self._run.digests, self._sizes["digests"])
+            stack.callback(self._digests.close)
+            stack.callback(self._close)
             yield
+
+    def see(self, trajectories: Iterable[Trajectory]) -> None:
+        """Count experience towards the digest; one of a live system is in its journal, and not seen here."""
+        self._digest.see(trajectories)
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Count an update towards the next row of means."""
@@ -38,7 +52,10 @@ class Logbook:
 
     def write_means(self, step: int, more: Mapping[str, float]) -> None:
         """A row of the means since the last such row, with ``more`` beside them."""
+        assert self._digests is not None  # rows are written while the book is open
         self.write(step, {**self._window.take(), **more})
+        if self._digest.text:
+            self._digests.log(step, {"experience": self._digest.text})
 
     def write(self, step: int, row: Mapping[str, float]) -> None:
         assert self._metrics is not None  # rows are written while the book is open
@@ -46,15 +63,25 @@ class Logbook:
             logger.log(step, row)
 
     def state(self) -> State:
-        if self._metrics is not None:
-            self._metrics_size = self._metrics.sync()
-        return {"window": self._window.state(), "metrics_size": self._metrics_size}
+        self._sync()
+        return {
+            "window": self._window.state(),
+            "metrics_size": self._sizes["metrics"],
+            "digests_size": self._sizes["digests"],
+            "experience": self._digest.text,
+        }
 
     def restore(self, state: State) -> None:
         self._window.restore(state["window"])
-        self._metrics_size = int(state["metrics_size"])
+        # A checkpoint that was written before there were digests does not know its own.
+        self._sizes = {"metrics": int(state["metrics_size"]), "digests": int(state.get("digests_size", 0))}
+        self._digest = ExperienceDigest(state.get("experience"))
 
-    def _close_metrics(self, metrics: MetricsFile) -> None:
-        self._metrics_size, self._metrics = metrics.sync(), None
+    def _sync(self) -> None:
+        if self._metrics is not None and self._digests is not None:
+            self._sizes = {"metrics": self._metrics.sync(), "digests": self._digests.sync()}
+
+    def _close(self) -> None:
+        self._sync()
+        self._metrics = self._digests = None
         self._loggers = []
-        metrics.close()

@@ -33,7 +33,7 @@ class MetricsFile:
         except OSError as problem:
             raise RunError(f"cannot write metrics to {path}: {problem.strerror}") from problem
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float | str]) -> None:
         try:
             self._file.write(json.dumps({"step": step, **metrics}).encode() + b"\n")
         except OSError as problem:

@@ -7,18 +7,27 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+from rl4sys.algorithms.device import available_device, instructions
+from rl4sys.policy.draws import NATIVE
 
 _PACKAGES = ("rl4sys", "torch", "numpy", "gymnasium", "box2d", "mujoco", "pydantic")
 
 
-def provenance() -> dict[str, Any]:
+def provenance(device: str) -> dict[str, Any]:
+    """As of now, for a run that wants to compute on ``device``."""
     return {
         "command": sys.argv,
         "git_hash": git_hash(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
+        "cpu": _processor(),
+        "instructions": instructions(),
+        "device": available_device(device),
+        "native_core": NATIVE,
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
     }
 
@@ -29,6 +38,16 @@ def git_hash() -> str | None:
     if not commit:
         return None
     return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _processor() -> str:
+    """The name of the processor's model, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def _git(*arguments: str) -> str:

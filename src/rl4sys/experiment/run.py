@@ -7,6 +7,7 @@
   logs/                    TensorBoard event files, Weights & Biases
   videos/
   metrics.jsonl            one JSON object per row; the same for two runs of one config and seed
+  digests.jsonl            beside each row of means, a checksum of all experience so far
   status.json              running, completed, stopped or failed; how far; how fast
   tags.json                labels, once they were changed from those in the config
 
@@ -50,6 +51,7 @@ class Run:
         self.path, self.config = path, config
         self.checkpoints = CheckpointStore(path / "checkpoints", config.training.keep_checkpoints)
         self.metrics = path / METRICS
+        self.digests = path / "digests.jsonl"
         self.logs = path / "logs"
         self._held = False
         self._registered_at = float("-inf")
@@ -70,7 +72,8 @@ class Run:
         try:
             for folder in _FOLDERS:
                 (path / folder).mkdir(parents=True, exist_ok=True)
-            record = {"id": secrets.token_hex(ID_LENGTH // 2), "seed": config.experiment.seed, **_life(now)}
+            record = {"id": secrets.token_hex(ID_LENGTH // 2), "seed": config.experiment.seed, **_life(now, config)}
+            record["config"] = config.to_settings()
             write_synced(path / PROVENANCE, json.dumps(record, indent=1).encode())
             run._write_config()
         except OSError as problem:
@@ -95,12 +98,20 @@ class Run:
         self._write_config()
         register(self.path)
 
-    def note_resume(self, now: datetime) -> None:
-        """Add to the provenance with what, and when, the run was taken up again."""
-        path = self.path / PROVENANCE
-        record = json.loads(path.read_bytes()) if path.is_file() else {}
-        record["resumed"] = [*record.get("resumed", []), _life(now)]
-        replace_file(path, json.dumps(record, indent=1).encode())
+    def note_resume(self, now: datetime, step: int) -> None:
+        """Add to the provenance with what, when, and from which step the run was taken up again."""
+        record = self.provenance()
+        life = {**_life(now, self.config), "step": step, "total_timesteps": self.config.training.total_timesteps}
+        record["resumed"] = [*record.get("resumed", []), life]
+        replace_file(self.path / PROVENANCE, json.dumps(record, indent=1).encode())
+
+    def provenance(self) -> dict[str, Any]:
+        """What the run was made with; empty where that is not known."""
+        return _read_json(self.path / PROVENANCE)
+
+    def status(self) -> dict[str, Any]:
+        """What the run last said of itself; empty if it never did."""
+        return _read_json(self.path / STATUS)
 
     def discard(self) -> None:
         """Remove a directory in which nothing was ever trained."""
@@ -160,8 +171,16 @@ def _cannot_create(root: Path, problem: OSError) -> RunError:
     return RunError(f"cannot create a run directory in {root}: {problem.strerror}; choose another place with --root")
 
 
-def _life(now: datetime) -> dict[str, Any]:
-    return {"started": now.isoformat(timespec="seconds"), **provenance()}
+def _life(now: datetime, config: ExperimentConfig) -> dict[str, Any]:
+    return {"started": now.isoformat(timespec="seconds"), **provenance(config.experiment.device)}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as problem:
+        raise RunError(f"{path} is damaged: {problem}; remove it to do without what it says") from problem
+    return record
 
 
 def _new_directory(root: Path, name: str) -> Path:

@@ -1,0 +1,38 @@
+"""``rl4sys verify`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rl4sys.config import load, override, to_yaml
+
+from .conftest import Rl4sys
+
+
+def test_verify_says_identical_and_how_much_was_compared(rl4sys: Rl4sys, finished_run: Path) -> None:
+    outcome = rl4sys("verify", finished_run)
+    assert outcome.exit_code == 0, outcome.out + outcome.err
+    assert f"{finished_run.name}: identical to step 288 of 288" in outcome.out
+    assert "compared: 3 rows of metrics, 2 digests of experience, 2 checkpoints, 2 policies;" in outcome.out
+
+
+def test_verify_says_where_a_run_first_differs_and_why(rl4sys: Rl4sys, finished_run: Path) -> None:
+    file = finished_run / "configs/config.yaml"
+    file.write_text(to_yaml(override(load(file), ["algorithm.gamma=0.5"])))
+    outcome = rl4sys("verify", finished_run)
+    assert outcome.exit_code == 1
+    assert "differs, first at step 192; the same up to step 0" in outcome.out
+    assert "loss/value: " in outcome.out
+    assert "more at that step; --json lists them" in outcome.out
+    assert "config.yaml was changed after the run began: algorithm.gamma was 0.99 and is 0.5" in outcome.out
+    answer = json.loads(rl4sys("verify", finished_run, "--json").out)
+    assert answer["identical"] is False
+    assert answer["first_difference_step"] == 192
+    assert {"step", "part", "name", "recorded", "repeated", "largest"} <= set(answer["differences"][0])
+
+
+def test_verify_of_no_run_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    outcome = rl4sys("verify", tmp_path)
+    assert outcome.exit_code == 2
+    assert "is not a run directory" in outcome.err
