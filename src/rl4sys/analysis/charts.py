@@ -32,7 +32,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve of a panel, with its band if it has one."""
+    """One curve of a panel, with its band if it has one. Without a label it is what the panel's title says."""
 
     label: str
     style: Style
@@ -71,8 +71,8 @@ class Chart:
     @property
     def lines(self) -> list[Line]:
         """One line of every label, for the legend."""
-        found = {line.label: line for panel in self.panels if isinstance(panel, Panel) for line in panel.lines}
-        return list(found.values())
+        panels = [panel for panel in self.panels if isinstance(panel, Panel)]
+        return list({line.label: line for panel in panels for line in panel.lines if line.label}.values())
 
 
 def style(number: int) -> Style:

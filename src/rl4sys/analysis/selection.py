@@ -53,6 +53,19 @@ def runs_below(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def find_folder(argument: str, root: Path) -> Path:
+    """One run, or one folder of runs such as that of a sweep: a path, or a name in ``root`` or the beginning of one."""
+    for folder in (Path(argument), root / argument):
+        if folder.is_dir():
+            return folder
+    begun = sorted(path for path in root.glob("*") if path.is_dir() and path.name.startswith(argument))
+    if len(begun) > 1:
+        raise RunError(
+            f"{argument} may be any of {', '.join(path.name for path in begun[-5:])}; write more of its name"
+        )
+    return begun[0] if begun else _one(argument, root)
+
+
 def _readable(paths: Sequence[Path], notes: list[str]) -> list[History]:
     """One that cannot be read is named and passed over."""
     runs = []

@@ -15,7 +15,9 @@ from rl4sys.analysis.statistics import Floats
 from rl4sys.analysis.wording import short_steps
 
 _WIDTH, _HEIGHT = 640, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 18, 12, 48
+_RIGHT, _TOP, _BOTTOM = 18, 12, 54
+_LABEL_ROOM, _DIGIT = 40, 10
+"""What the name of an axis, and each character of a tick, takes of the width; on a phone, where letters are larger."""
 _MARKS = 7
 _MARK_SHAPES = {
     "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
@@ -93,6 +95,12 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [place * step for place in range(first, last + 1)]
 
 
+def _left(y: Scale) -> int:
+    """Where the axis stands: as far in as its ticks are long."""
+    across = ticks(y.low, y.high)
+    return _LABEL_ROOM + _DIGIT * max((len(_tick(value, across)) for value in across), default=1)
+
+
 def _scales(panel: Panel) -> tuple[Scale, Scale]:
     bands = [line.band for line in panel.lines if len(line.band.steps)]
     steps = [float(step) for band in bands for step in (band.steps[0], band.steps[-1])]
@@ -100,7 +108,8 @@ def _scales(panel: Panel) -> tuple[Scale, Scale]:
     values = np.concatenate(shown) if shown else np.array([0.0, 1.0])
     low, high = _widened(float(values.min()), float(values.max()), 0.06)
     first, last = _widened(min(steps, default=0.0), max(steps, default=1.0), 0.0)
-    return Scale(first, last, _LEFT + 8, _WIDTH - _RIGHT - 8), Scale(low, high, _HEIGHT - _BOTTOM, _TOP)
+    y = Scale(low, high, _HEIGHT - _BOTTOM, _TOP)
+    return Scale(first, last, _left(y) + 8, _WIDTH - _RIGHT - 8), y
 
 
 def _widened(low: float, high: float, share: float) -> tuple[float, float]:
@@ -111,19 +120,19 @@ def _widened(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _axes(panel: Panel, x: Scale, y: Scale) -> Markup:
-    bottom = _HEIGHT - _BOTTOM
+    bottom, left = _HEIGHT - _BOTTOM, _left(y)
     across = ticks(y.low, y.high)
-    parts = [Markup(f'<path class="grid" d="M{_LEFT},{y.at(v):.1f}H{_WIDTH - _RIGHT}"/>') for v in across]
+    parts = [Markup(f'<path class="grid" d="M{left},{y.at(v):.1f}H{_WIDTH - _RIGHT}"/>') for v in across]
     parts += [
-        element("text", text(_tick(value, across)), x=_LEFT - 8, y=round(y.at(value) + 4, 1), class_="tick end")
+        element("text", text(_tick(value, across)), x=left - 8, y=round(y.at(value) + 4, 1), class_="tick end")
         for value in across
     ]
     for step in ticks(x.low, x.high):
         place = x.at(step)
         parts.append(Markup(f'<path class="grid" d="M{place:.1f},{_TOP}V{bottom}"/>'))
         parts.append(element("text", text(short_steps(step)), x=round(place, 1), y=bottom + 18, class_="tick middle"))
-    parts.append(Markup(f'<path class="axis" d="M{_LEFT},{_TOP}V{bottom}H{_WIDTH - _RIGHT}"/>'))
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    parts.append(Markup(f'<path class="axis" d="M{left},{_TOP}V{bottom}H{_WIDTH - _RIGHT}"/>'))
+    middle = (left + _WIDTH - _RIGHT) / 2
     parts.append(element("text", text(panel.x_label), x=middle, y=_HEIGHT - 8, class_="label middle"))
     turned = f"translate(14 {(_TOP + bottom) / 2}) rotate(-90)"
     parts.append(element("text", text(panel.y_label), transform=turned, class_="label middle"))
@@ -150,7 +159,7 @@ def _line(line: Line, x: Scale, y: Scale) -> Markup:
     points = list(zip(across, up, strict=True))
     parts.append(Markup(f'<path class="line" {_stroke(line.style)} d="{_path(points)}"/>'))
     parts += [_mark(line.style, *points[place]) for place in _marked(len(points), line.style.marker)]
-    return element("g", element("title", text(line.label)), *parts)
+    return element("g", *parts)
 
 
 def _marked(count: int, offset: int) -> list[int]:
@@ -186,7 +195,7 @@ def _numbers(panel: Panel, x: Scale) -> Markup:
     """The curves as data for the script of the page."""
     lines = [
         {
-            "label": line.label,
+            "label": line.label or panel.title,
             "colour": line.style.colour,
             "steps": [round(float(step)) for step in line.band.steps],
             "centre": _rounded(line.band.centre),

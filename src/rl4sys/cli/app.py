@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rl4sys.cli import check_env, compare, config, evaluate, serve, simulate, status, train, verify
+from rl4sys.cli import analyze, check_env, compare, config, evaluate, serve, simulate, status, train, verify
 
 app = typer.Typer(
     name="rl4sys",
@@ -38,6 +38,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("simulate")(simulate.simulate)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
+app.command("analyze")(analyze.analyze)
 app.command("check-env")(check_env.check_env)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)

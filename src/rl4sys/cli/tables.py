@@ -14,6 +14,7 @@ def show_table(
 ) -> None:
     """The first ``words`` columns hold words, which may be folded; the others figures, which stay whole."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table.show_header = any(headings)
     for place, heading in enumerate(headings):
         if place < words:
             table.add_column(escape(heading), overflow="fold")
