@@ -54,11 +54,13 @@ def test_a_pattern_a_folder_and_a_path_choose_runs(root: Path) -> None:
 
 
 def test_a_run_that_is_not_there_is_named_with_those_that_are(root: Path) -> None:
-    with pytest.raises(RunError, match=r"there is no run pop, .* Runs there: fast_.*, ppo_20260102-030402"):
+    with pytest.raises(RunError, match=r"no run in .*experiments has the name or id 'pop'; did you mean ppo\?"):
         select_runs(["pop"], root)
     with pytest.raises(RunError, match=r"no run matches x\*, neither as a path nor in .*experiments"):
         select_runs(["x*"], root)
-    with pytest.raises(RunError, match="choose the folder of your runs with --root"):
+    with pytest.raises(
+        RunError, match=r"no run 'ppo': there are no runs in .*elsewhere; name another folder with --root"
+    ):
         select_runs(["ppo"], root / "elsewhere")
 
 
@@ -66,8 +68,10 @@ def test_a_damaged_run_among_many_is_named_and_passed_over(root: Path) -> None:
     (root / "ppo_20260102-030401" / "configs" / "config.yaml").write_text("[")
     selection = select_runs([str(root)], root)
     assert len(selection.runs) == 4
-    assert "left out: the config of" in selection.notes[0]
-    with pytest.raises(RunError, match="cannot be read"):
+    assert "left out: " in selection.notes[0]
+    assert "ppo_20260102-030401 is damaged: " in selection.notes[0]
+    assert select_runs(["ppo"], root).notes == selection.notes
+    with pytest.raises(RunError, match="is damaged"):
         select_runs(["ppo_20260102-030401"], root)
 
 
@@ -146,6 +150,17 @@ def test_only_settings_that_differ_are_shown(root: Path) -> None:
     ]
 
 
+def test_a_schedule_is_one_setting_beside_the_number_that_may_stand_in_its_place(root: Path) -> None:
+    for number, lr in enumerate(("{start: 0.1, end: 0.0, fraction: 1.0}", "{start: 0.1, end: 0.0, fraction: 0.5}")):
+        write_run(root / f"ppo_schedule{number}", changes=["experiment.name=ppo", f"algorithm.lr={lr}"])
+    groups = group_runs(select_runs(["ppo"], root).chosen)
+    assert sorted(group.label for group in groups) == [
+        "ppo lr=0.001",
+        "ppo lr=0.1 → 0.0",
+        "ppo lr=0.1 → 0.0 (fraction 0.5)",
+    ]
+
+
 def test_settings_that_differ_within_a_group_are_shown_together(root: Path) -> None:
     found = differences(group_runs(select_runs(["ppo", "fast"], root).chosen, "environment"))
     assert found[0].values == ("0.001; 0.01",)
@@ -175,8 +190,8 @@ def test_the_figures_of_a_group_do_not_depend_on_the_others(root: Path) -> None:
 
 def test_every_pair_of_groups_is_compared(root: Path) -> None:
     headings, rows = improvement_rows(compared(root, "ppo", "fast").metrics[0])
-    assert headings == ["better than →", "ppo", "fast"]
-    assert rows == [["ppo", "—", "1.000 [1.000, 1.000]"], ["fast", "0.000 [0.000, 0.000]", "—"]]
+    assert headings == ["group", "than 1", "than 2"]
+    assert rows == [["1 ppo", "—", "1.000 [1.000, 1.000]"], ["2 fast", "0.000 [0.000, 0.000]", "—"]]
 
 
 def test_for_a_loss_lower_is_better(root: Path) -> None:
@@ -188,7 +203,7 @@ def test_for_a_loss_lower_is_better(root: Path) -> None:
     assert worse.best is not None
     assert (worse.best.value, worse.best_at) == (3, 100)
     assert "lowest IQM [95%]" in summary_headings(comparison, comparison.metrics[0])
-    assert improvement_rows(comparison.metrics[0])[1][1] == ["lower", "1.000 [1.000, 1.000]", "—"]
+    assert improvement_rows(comparison.metrics[0])[1][1] == ["2 lower", "1.000 [1.000, 1.000]", "—"]
     assert lower.final.value == 2
 
 
@@ -236,7 +251,7 @@ def test_what_a_reader_must_know_is_noted(root: Path) -> None:
     notes = compared(root, "ppo").notes
     assert "ppo: no evaluation/return in ppo_a" in notes
     assert "ppo: evaluation/return was not a finite number at times in ppo_b; left out there" in notes
-    assert "ppo: not completed: ppo_a (running)" in notes
+    assert "ppo: not completed: ppo_a (interrupted)" in notes
     assert "ppo: its curve ends at step 100, where ppo_b ends; others reach 200" in notes
     mixed = write_run(root / "mixed", returns(1), [*named, "environment.name=Pendulum-v1"])
     notes = compared(root, "ppo", str(mixed), by="name").notes

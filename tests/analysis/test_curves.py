@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_run_that_has_written_nothing_has_no_curves(tmp_path: Path) -> None:
     (run / "metrics.jsonl").unlink()
     history = open_history(run)
     assert history.curves == {}
-    assert (history.state, history.steps) == ("unknown", 0)
+    assert (history.state, history.steps) == ("created", 0)
 
 
 def test_a_run_tells_what_it_is(tmp_path: Path) -> None:
@@ -130,11 +131,19 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_whose_config_is_damaged_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "configs" / "config.yaml").write_text("{")
-    with pytest.raises(RunError, match=r"the config of .*run cannot be read: .* is not valid YAML"):
+    with pytest.raises(RunError, match=r"run is damaged: .* is not valid YAML"):
         open_history(run)
+
+
+def test_a_run_that_says_it_is_running_but_that_no_process_holds_was_interrupted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", status={"status": "running"})
+    assert open_history(run).state == "interrupted"
+    with (run / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert open_history(run).state == "running"
 
 
 def test_a_damaged_status_is_as_good_as_none(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "status.json").write_text("[1")
-    assert open_history(run).state == "unknown"
+    assert open_history(run).state == "created"

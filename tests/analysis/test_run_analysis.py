@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,10 +89,13 @@ def test_a_stopped_run_is_told_with_how_to_go_on(make_run: Any) -> None:
     assert f"It was stopped at step 400 of 1,000; rl4sys train --resume {run.path} goes on" in words(run, "problem")
 
 
-def test_a_running_one_is_told_to_be(make_run: Any) -> None:
-    assert "It is running, at step 1,000 of 1,000; what follows may change." in words(
-        make_run(status="running"), "hint"
-    )
+def test_a_running_one_is_told_to_be_and_one_that_was_killed_too(make_run: Any) -> None:
+    killed = make_run(status="running")
+    assert "It was interrupted at step 1,000 of 1,000" in words(killed, "problem")
+    with (killed.path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = open_history(killed.path)
+    assert "It is running, at step 1,000 of 1,000; what follows may change." in words(running, "hint")
 
 
 def test_numbers_that_are_none_and_refused_steps_are_problems(make_run: Any) -> None:

@@ -42,7 +42,7 @@ def test_json_is_all_that_is_printed(rl4sys: Rl4sys, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope"], "there is no run nope"),
+        (["nope"], "has the name or id 'nope'"),
         (["r"], "r may be any of r_1, r_2; write more of its name"),
         (["r_1", "--metrics", "evaluation/retrun"], "did you mean evaluation/return?"),
         (["r_1", "--plot", "a.gif"], "should end in .png, .svg or .pdf"),

@@ -26,7 +26,7 @@ def test_results_chances_and_differences_are_shown(rl4sys: Rl4sys, root: Path) -
     assert "group seeds final IQM [95%] best IQM [95%] reached at steps" in lines
     assert any(line.startswith("ppo 3 55.0 [") for line in lines)
     assert "fast 2 15.0 [10.0, 20.0] 25.0 [20.0, 30.0] 100 200" in lines
-    assert "fast 0.000 [0.000, 0.000] —" in lines
+    assert "2 fast 0.000 [0.000, 0.000] —" in lines
     assert "algorithm.lr 0.001 0.01" in lines
     assert "gamma" not in outcome.out
 
@@ -61,7 +61,7 @@ def test_runs_that_have_not_completed_can_be_left_out(rl4sys: Rl4sys, root: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope"], "there is no run nope"),
+        (["nope"], "has the name or id 'nope'"),
         (["ppo", "--metrics", "evaluation/retrun"], "did you mean evaluation/return?"),
         (["ppo", "--metrics", ","], "--metrics names nothing"),
         (["ppo", "--by", "algorithm.lrr"], "did you mean algorithm.lr?"),

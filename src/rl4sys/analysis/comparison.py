@@ -21,6 +21,9 @@ from rl4sys.errors import ConfigError
 _MOST_IMPROVEMENTS = 6
 """With more groups than this nobody reads a table of pairs."""
 
+_AS_LONG = 0.9
+"""Runs that come this close to one another in steps are as long as each other: rounds are of different sizes."""
+
 Figures: TypeAlias = list[list[float]]
 """A figure of each run, by config."""
 
@@ -145,7 +148,7 @@ def _improvements(groups: Sequence[Group], metric: str, options: Options) -> lis
 def _remarks(groups: Sequence[Group], metrics: Sequence[str], compared: Sequence[MetricComparison]) -> list[str]:
     remarks = [remark for group in groups for remark in _remarks_on(group, metrics)]
     ends = {summary.last_step for metric in compared[:1] for summary in metric.summaries if summary.final.runs}
-    if len(ends) > 1:
+    if ends and min(ends) < _AS_LONG * max(ends):
         remarks.append(f"groups end at different steps, from {min(ends):,} to {max(ends):,}: final is where each ended")
     return remarks
 
@@ -167,11 +170,11 @@ def _remarks_on(group: Group, metrics: Sequence[str]) -> list[str]:
 
 def _remarks_on_mixture(group: Group, metrics: Sequence[str]) -> list[str]:
     remarks = []
-    environments = dict.fromkeys(str(run.setting("environment.name")) for run in group.runs)
+    environments = sorted({str(run.setting("environment.name")) for run in group.runs})
     if len(environments) > 1:
         remarks.append(f"{group.label}: runs in {', '.join(environments)} are put together; their scales may differ")
     ends = {run.path.name: int(curve.steps[-1]) for run in group.runs if (curve := _curve(run, metrics[0]))}
-    if ends and min(ends.values()) < 0.9 * max(ends.values()):
+    if ends and min(ends.values()) < _AS_LONG * max(ends.values()):
         shortest = min(ends, key=lambda name: ends[name])
         remarks.append(
             f"{group.label}: its curve ends at step {ends[shortest]:,}, where {shortest} ends; others reach "

@@ -41,12 +41,19 @@ def _summary_row(summary: Summary) -> list[str]:
 
 
 def improvement_rows(compared: MetricComparison) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of how likely the group of a row ends better than that of a column; empty if none can tell."""
+    """Headings and rows of how likely the group of a row ends better than that of a column; empty if none can tell.
+
+    Columns have the numbers of the groups, whose names may be long.
+    """
     if not compared.improvements:
         return [], []
     found = {(i.better, i.worse): with_interval(i.probability) for i in compared.improvements}
     labels = [s.group for s in compared.summaries if any(s.group in pair for pair in found)]
-    return ["better than →", *labels], [[a, *(found.get((a, b), NOTHING) for b in labels)] for a in labels]
+    rows = [
+        [f"{number} {label}", *(found.get((label, other), NOTHING) for other in labels)]
+        for number, label in enumerate(labels, 1)
+    ]
+    return ["group", *(f"than {number}" for number in range(1, len(labels) + 1))], rows
 
 
 def difference_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -119,7 +126,12 @@ def _metric_section(comparison: Comparison, compared: MetricComparison) -> Marku
     ]
     headings, rows = improvement_rows(compared)
     if rows:
-        parts.append(paragraph("Probability that a run of the row ends better than one of the column:", "soft"))
+        parts.append(
+            paragraph(
+                "Probability that a run of a row's group ends better than one of the group with the column's number:",
+                "soft",
+            )
+        )
         parts.append(table(headings, rows))
     return joined(parts)
 

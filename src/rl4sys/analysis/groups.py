@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from rl4sys.analysis.history import History
 from rl4sys.config import Settings, did_you_mean
 from rl4sys.errors import ConfigError
+from rl4sys.experiment.record import counts
 
 _ABSENT = "—"
-_SEED = "experiment.seed"
-_OUTCOME_IS_THE_SAME = ("version", _SEED, "logging.", "training.checkpoint_frequency", "training.keep_checkpoints")
-"""Settings in which runs of one group may differ: they change nothing that is learnt, but for the seed's draws."""
-_SHORT = {"algorithm": "algorithm.name", "environment": "environment.name", "seed": _SEED}
+_SHORT = {"algorithm": "algorithm.name", "environment": "environment.name", "seed": "experiment.seed"}
 _LABEL_SETTINGS = 3
-
-Key: TypeAlias = Callable[[History], tuple[tuple[str, Any], ...]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Group:
         """The runs by config: those of one differ by their seed alone."""
         found: dict[str, list[History]] = {}
         for run in self.runs:
-            found.setdefault(config_identity(run.settings), []).append(run)
+            found.setdefault(run.config_hash, []).append(run)
         return list(found.values())
 
 
@@ -47,20 +43,14 @@ class Difference:
 
 
 def flatten(settings: Mapping[str, Any], at: str = "") -> Settings:
-    """Settings by dotted name."""
+    """Settings by dotted name; a schedule is one setting, as the number is that may stand in its place."""
     flat: Settings = {}
     for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping) and value and not _is_schedule(value):
             flat |= flatten(value, f"{at}{key}.")
         else:
             flat[f"{at}{key}"] = value
     return flat
-
-
-def config_identity(settings: Settings) -> str:
-    """Equal for runs that differ by their seed alone, or by what does not change what is learnt."""
-    told = {key: value for key, value in flatten(settings).items() if not key.startswith(_OUTCOME_IS_THE_SAME)}
-    return json.dumps(told, sort_keys=True, default=str)
 
 
 def group_runs(chosen: Sequence[tuple[str, Sequence[History]]], by: str = "config") -> list[Group]:
@@ -82,12 +72,12 @@ def group_runs(chosen: Sequence[tuple[str, Sequence[History]]], by: str = "confi
 
 
 def differences(groups: Sequence[Group]) -> list[Difference]:
-    """The settings that are not the same in all runs, but for seed and name."""
+    """The settings that are not the same in all runs, of those that change what is learnt."""
     flat = [[flatten(run.settings) for run in group.runs] for group in groups]
     keys = dict.fromkeys(key for several in flat for settings in several for key in settings)
     found = []
     for key in keys:
-        if key in (_SEED, "experiment.name"):
+        if not counts(key):
             continue
         values = [list(dict.fromkeys(in_words(one.get(key, _ABSENT)) for one in several)) for several in flat]
         if len({value for several in values for value in several}) > 1:
@@ -96,10 +86,24 @@ def differences(groups: Sequence[Group]) -> list[Difference]:
 
 
 def in_words(value: Any) -> str:
-    """A setting as it would be written in a file."""
+    """A setting as it would be written in a file, a schedule by where it starts and ends."""
     if isinstance(value, str):
         return value
+    if isinstance(value, Mapping) and _is_schedule(value):
+        return _schedule_in_words(value)
     return json.dumps(value, default=str)
+
+
+def _is_schedule(value: Mapping[str, Any]) -> bool:
+    return {"start", "end"} <= set(value)
+
+
+def _schedule_in_words(schedule: Mapping[str, Any]) -> str:
+    usual = {"fraction": 1.0, "steps": None}
+    more = [
+        f"{key} {value}" for key, value in schedule.items() if key not in ("start", "end") and value != usual.get(key)
+    ]
+    return f"{schedule['start']} → {schedule['end']}" + (f" ({', '.join(more)})" if more else "")
 
 
 def _settings_to_group_by(by: str, runs: Sequence[History]) -> list[str]:
@@ -126,7 +130,7 @@ def _place(run: History, argument: str, by: str, settings: Sequence[str]) -> tup
         return run.path.resolve(), run.path.name
     if by == "argument":
         return argument, argument
-    return (run.name, run.name) if by == "name" else (config_identity(run.settings), run.name)
+    return (run.name, run.name) if by == "name" else ((run.name, run.config_hash), run.name)
 
 
 def _value_with_name(setting: str, value: str) -> str:
@@ -147,5 +151,5 @@ def _labelled(parts: Sequence[tuple[str, tuple[History, ...]]]) -> list[Group]:
 
 def _distinction(alike: Sequence[Group], runs: tuple[History, ...]) -> str:
     place = next(place for place, group in enumerate(alike) if group.runs == runs)
-    told = [d for d in differences(alike) if not d.setting.startswith(_OUTCOME_IS_THE_SAME)]
-    return ", ".join(f"{d.setting.rpartition('.')[2]}={d.values[place]}" for d in told[:_LABEL_SETTINGS])
+    told = differences(alike)[:_LABEL_SETTINGS]
+    return ", ".join(f"{d.setting.rpartition('.')[2]}={d.values[place]}" for d in told)

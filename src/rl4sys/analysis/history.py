@@ -12,6 +12,19 @@ from typing import Any
 from rl4sys.analysis.curves import Curve, make_curve
 from rl4sys.config import Settings, load
 from rl4sys.errors import ConfigError, RunError
+from rl4sys.experiment.record import (
+    CONFIG,
+    CREATED,
+    INTERRUPTED,
+    METRICS,
+    PROVENANCE,
+    RUNNING,
+    STATUS,
+    config_hash,
+    is_held,
+    is_run,
+    not_a_run,
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +33,10 @@ class History:
 
     path: Path
     settings: Settings
+    config_hash: str
+    """The same for runs that differ by their seed alone, or by what does not change what is learnt."""
+    state: str
+    """As the store has it: created, running, completed, stopped, interrupted or failed."""
     status: Mapping[str, Any]
     provenance: Mapping[str, Any]
 
@@ -31,11 +48,6 @@ class History:
     def seed(self) -> int | None:
         seed = self.setting("experiment.seed")
         return seed if isinstance(seed, int) else None
-
-    @property
-    def state(self) -> str:
-        """running, completed, stopped, failed; or unknown, where the run wrote no status."""
-        return str(self.status.get("status", "unknown"))
 
     @property
     def steps(self) -> int:
@@ -53,25 +65,29 @@ class History:
     @cached_property
     def curves(self) -> dict[str, Curve]:
         """Every metric of the run by its name."""
-        return read_curves(self.path / "metrics.jsonl")
+        return read_curves(self.path / METRICS)
 
     def _reached(self) -> list[Curve]:
         return [curve for curve in self.curves.values() if len(curve)]
 
 
-def is_run(path: Path) -> bool:
-    return (path / "configs" / "config.yaml").is_file()
-
-
 def open_history(path: Path) -> History:
     """The run in a directory."""
     if not is_run(path):
-        raise RunError(f"{path} is not a run directory: it has no configs/config.yaml")
+        raise not_a_run(path)
     try:
-        settings = load(path / "configs" / "config.yaml")
-    except ConfigError as problem:
-        raise RunError(f"the config of {path} cannot be read: {problem}") from problem
-    return History(path, settings, _record(path / "status.json"), _record(path / "configs" / "provenance.json"))
+        settings = load(path / CONFIG)
+        name_of_config = config_hash(settings)
+    except (ConfigError, TypeError, ValueError) as problem:
+        raise RunError(f"{path} is damaged: {problem}") from problem
+    status = _record(path / STATUS)
+    return History(path, settings, name_of_config, _state(path, status), status, _record(path / PROVENANCE))
+
+
+def _state(path: Path, status: Mapping[str, Any]) -> str:
+    """One that says it is running, though no process holds it, was interrupted."""
+    said = str(status.get("status", CREATED))
+    return INTERRUPTED if said == RUNNING and not is_held(path) else said
 
 
 def read_curves(path: Path) -> dict[str, Curve]:

@@ -8,9 +8,7 @@ from fnmatch import fnmatchcase
 
 from rl4sys.analysis.history import History
 from rl4sys.errors import ConfigError
-
-REWARD = ("evaluation/return", "episode/return")
-"""What `reward` stands for: how the policy does acting greedily, or, where nobody evaluated it, while exploring."""
+from rl4sys.experiment.outcome import REWARDS
 
 _TITLES = {
     "evaluation/return": "Return of evaluations",
@@ -47,7 +45,7 @@ _UNITS = {
     "policy/staleness": "versions behind",
     "loss/gradient_norm": "L2 norm",
 }
-_HIGHER = {*REWARD, "value/explained_variance"}
+_HIGHER = {*REWARDS, "value/explained_variance"}
 _NO_DIRECTION = {"loss/gradient_norm", "loss/policy"}
 """The loss of a policy is a means to move it; how low it is says nothing of how good the policy is."""
 
@@ -90,9 +88,9 @@ def _meant(word: str, known: Sequence[str], runs: Sequence[History]) -> list[str
 
 
 def reward_of(runs: Sequence[History]) -> str:
-    """The first of `REWARD` that most of the runs have, so that all are measured by the same."""
-    counts = {name: sum(1 for run in runs if len(run.curves.get(name, ()))) for name in REWARD}
-    return max(REWARD, key=lambda name: counts[name])
+    """The first of `REWARDS` that most of the runs have, so that all are measured by the same."""
+    counts = {name: sum(1 for run in runs if len(run.curves.get(name, ()))) for name in REWARDS}
+    return max(REWARDS, key=lambda name: counts[name])
 
 
 def _explain_unknown(word: str, known: Sequence[str]) -> str:

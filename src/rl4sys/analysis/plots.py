@@ -65,10 +65,10 @@ def _figure(chart: Chart) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    columns = min(len(chart.panels), 2 if len(chart.panels) <= 4 else 3)
+    columns = 2 if len(chart.panels) == 4 else min(len(chart.panels), 3)
     rows = math.ceil(len(chart.panels) / columns)
     legend_rows = math.ceil(len(chart.lines) / max(1, columns))
-    size = (7.2 if columns == 1 else 4.9 * columns, 3.5 * rows + 0.24 * legend_rows + 0.8)
+    size = ((7.2, 9.6, 12.6)[columns - 1], 3.5 * rows + 0.24 * legend_rows + 0.8)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(chart.panels) :]:

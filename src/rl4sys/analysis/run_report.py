@@ -12,10 +12,11 @@ from rl4sys.analysis.comparison_report import provenance_table
 from rl4sys.analysis.curves import Band, Curve, align, smooth
 from rl4sys.analysis.history import History
 from rl4sys.analysis.markup import element, paragraph, section, table, text
-from rl4sys.analysis.metric_names import REWARD, resolve, title, unit
+from rl4sys.analysis.metric_names import resolve, title, unit
 from rl4sys.analysis.page import draw_chart, render
 from rl4sys.analysis.run_analysis import RunAnalysis, in_seconds, speed
 from rl4sys.analysis.wording import NOTHING, figure, steps
+from rl4sys.experiment.outcome import REWARDS
 
 _SHOWN = ("policy/entropy", "policy/kl", "value/explained_variance", "value/mean", "learner/staleness")
 
@@ -109,13 +110,13 @@ def _drop_in_words(analysis: RunAnalysis) -> str:
 def _usual(run: History) -> list[str]:
     """In the order in which people look at them."""
     losses = [name for name in run.curves if name.startswith("loss/")]
-    return [name for name in (*REWARD, *losses, *_SHOWN) if name in run.curves] or [REWARD[0]]
+    return [name for name in (*REWARDS, *losses, *_SHOWN) if name in run.curves] or [REWARDS[0]]
 
 
 def _panels(names: Sequence[str]) -> list[list[str]]:
     """Returns of evaluations and of training share a panel; every other metric has its own."""
-    together = [name for name in names if name in REWARD]
-    alone = [[name] for name in names if name not in REWARD]
+    together = [name for name in names if name in REWARDS]
+    alone = [[name] for name in names if name not in REWARDS]
     return [together, *alone] if together else alone
 
 

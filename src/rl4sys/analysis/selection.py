@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl4sys.analysis.history import History, is_run, open_history
+from rl4sys.analysis.history import History, open_history
 from rl4sys.errors import RunError
+from rl4sys.experiment.record import is_run
+from rl4sys.experiment.store import Store, find_run, usual_roots
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ def select_runs(arguments: Sequence[str], root: Path) -> Selection:
     chosen: list[tuple[str, list[History]]] = []
     notes: list[str] = []
     for argument in arguments:
-        paths = _paths(argument, root)
+        paths = _paths(argument, root, notes)
         if len(paths) == 1:
             chosen.append((argument, [open_history(paths[0])]))
             continue
         chosen.append((argument, _readable(paths, notes)))
-    return Selection(chosen, notes)
+    return Selection(chosen, list(dict.fromkeys(notes)))
 
 
 def runs_below(folder: Path) -> list[Path]:
@@ -63,7 +65,7 @@ def find_folder(argument: str, root: Path) -> Path:
         raise RunError(
             f"{argument} may be any of {', '.join(path.name for path in begun[-5:])}; write more of its name"
         )
-    return begun[0] if begun else _one(argument, root)
+    return begun[0] if begun else find_run(argument, root)
 
 
 def _readable(paths: Sequence[Path], notes: list[str]) -> list[History]:
@@ -77,13 +79,13 @@ def _readable(paths: Sequence[Path], notes: list[str]) -> list[History]:
     return runs
 
 
-def _paths(argument: str, root: Path) -> list[Path]:
+def _paths(argument: str, root: Path, notes: list[str]) -> list[Path]:
     for folder in (Path(argument), root / argument):
         if folder.is_dir() and (found := runs_below(folder)):
             return found
     if glob.has_magic(argument):
         return _matching(argument, root)
-    return _of_experiment(argument, root) or [_one(argument, root)]
+    return _of_experiment(argument, root, notes) or [find_run(argument, root)]
 
 
 def _matching(pattern: str, root: Path) -> list[Path]:
@@ -91,20 +93,15 @@ def _matching(pattern: str, root: Path) -> list[Path]:
     found = {Path(path) for base in (Path(), root) for path in glob.glob(str(base / pattern))}  # noqa: PTH207
     runs = sorted({run for path in found if path.is_dir() for run in runs_below(path)})
     if not runs:
-        raise RunError(f"no run matches {pattern}, neither as a path nor in {root}{_there(root)}")
+        raise RunError(
+            f"no run matches {pattern}, neither as a path nor in {root}; `rl4sys list` shows those there are"
+        )
     return runs
 
 
-def _of_experiment(name: str, root: Path) -> list[Path]:
+def _of_experiment(name: str, root: Path, notes: list[str]) -> list[Path]:
     """All runs whose config gives them this name."""
-    candidates = [path for path in runs_below(root) if path.name.startswith(name)]
-    return [path for path in candidates if open_history(path).name == name]
-
-
-def _one(argument: str, root: Path) -> Path:
-    raise RunError(f"there is no run {argument}, neither as a path nor in {root}{_there(root)}")
-
-
-def _there(root: Path) -> str:
-    names = [path.name for path in runs_below(root)] if root.is_dir() else []
-    return f". Runs there: {', '.join(names[-5:])}" if names else "; choose the folder of your runs with --root"
+    stores = [Store(place) for place in usual_roots(root)]
+    found = [record.path for store in stores for record in store.runs() if record.name == name]
+    notes += [note for store in stores for note in store.notes]
+    return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -50,19 +52,24 @@ def analyze(
 
     - `rl4sys analyze experiments/ppo_sweep_… --html sweep.html`
     """
-    from rl4sys.analysis.history import is_run
     from rl4sys.analysis.plots import check_suffix
     from rl4sys.analysis.selection import find_folder
+    from rl4sys.experiment.record import is_run
 
     if plot is not None:
         check_suffix(plot)
     folder = find_folder(run, root)
     if is_run(folder):
-        chart, page = _analyze_run(folder, threshold or [], names(metrics) if metrics else [], smooth, as_json=as_json)
+        report = _report_of_run(folder, threshold or [], names(metrics) if metrics else [], smooth)
     else:
         _refuse_options_of_runs(metrics, threshold)
-        chart, page = _analyze_sweep(folder, as_json=as_json)
-    _write(chart, page, plot, html)
+        report = _report_of_sweep(folder)
+    # Files first: whoever cuts the output short still gets them.
+    _write(report, plot, html)
+    if as_json:
+        typer.echo(json.dumps(report.as_json, allow_nan=False))
+    else:
+        report.show(Console())
 
 
 def _refuse_options_of_runs(metrics: str | None, threshold: list[float] | None) -> None:
@@ -71,21 +78,24 @@ def _refuse_options_of_runs(metrics: str | None, threshold: list[float] | None) 
         raise ConfigError(f"{given[0]} goes with a run; a sweep is judged by the metric that its file names")
 
 
-def _analyze_run(
-    folder: Path, thresholds: Sequence[float], metrics: Sequence[str], smooth: int, *, as_json: bool
-) -> tuple[Chart, str]:
+@dataclass(frozen=True)
+class _Report:
+    """What there is to say of a run or a sweep, in every form."""
+
+    chart: Chart
+    page: str
+    as_json: dict[str, Any]
+    show: Callable[[Console], None]
+
+
+def _report_of_run(folder: Path, thresholds: Sequence[float], metrics: Sequence[str], smooth: int) -> _Report:
     from rl4sys.analysis.history import open_history
     from rl4sys.analysis.run_analysis import analyse_run
     from rl4sys.analysis.run_report import run_chart, to_json, to_page
 
     history = open_history(folder)
-    analysis = analyse_run(history, thresholds)
-    chart = run_chart(history, metrics, smooth)
-    if as_json:
-        typer.echo(json.dumps(to_json(analysis), allow_nan=False))
-    else:
-        _show_run(Console(), analysis)
-    return chart, to_page(analysis, chart)
+    analysis, chart = analyse_run(history, thresholds), run_chart(history, metrics, smooth)
+    return _Report(chart, to_page(analysis, chart), to_json(analysis), partial(_show_run, analysis=analysis))
 
 
 def _show_run(console: Console, analysis: RunAnalysis) -> None:
@@ -100,16 +110,12 @@ def _show_run(console: Console, analysis: RunAnalysis) -> None:
         console.print(f"{mark}: {escape(remark.words)}", soft_wrap=True, highlight=False)
 
 
-def _analyze_sweep(folder: Path, *, as_json: bool) -> tuple[Chart, str]:
+def _report_of_sweep(folder: Path) -> _Report:
     from rl4sys.analysis.sweep_report import analyse_sweep, sweep_chart, to_json, to_page
     from rl4sys.analysis.trials import read_sweep
 
     analysis = analyse_sweep(read_sweep(folder))
-    if as_json:
-        typer.echo(json.dumps(to_json(analysis), allow_nan=False))
-    else:
-        _show_sweep(Console(), analysis)
-    return sweep_chart(analysis), to_page(analysis)
+    return _Report(sweep_chart(analysis), to_page(analysis), to_json(analysis), partial(_show_sweep, analysis=analysis))
 
 
 def _show_sweep(console: Console, analysis: SweepAnalysis) -> None:
@@ -131,15 +137,15 @@ def _show_sweep(console: Console, analysis: SweepAnalysis) -> None:
         show_table(console, "failures", report.FAILURE_HEADINGS, failures)
 
 
-def _write(chart: Chart, page: str, plot: Path | None, html: Path | None) -> None:
+def _write(report: _Report, plot: Path | None, html: Path | None) -> None:
     notes = Notes(Console(stderr=True))
     if plot is not None:
         from rl4sys.analysis.plots import draw
 
-        draw(chart, plot)
+        draw(report.chart, plot)
         notes.note(f"curves written to {plot}")
     if html is not None:
         from rl4sys.analysis.page import write_page
 
-        write_page(page, html)
+        write_page(report.page, html)
         notes.note(f"page written to {html}")

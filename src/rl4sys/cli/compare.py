@@ -71,11 +71,12 @@ def compare(
         notes.note(note)
     groups = group_runs(selection.chosen, by)
     comparison = compare_groups(groups, names(metrics), Options(statistic, smooth, seed))
+    # Files first: whoever cuts the output short still gets them.
+    _write(comparison, plot, html, notes)
     if as_json:
         typer.echo(json.dumps(to_json(comparison), allow_nan=False))
     else:
         _show(Console(), comparison)
-    _write(comparison, plot, html, notes)
 
 
 def names(metrics: str) -> list[str]:
@@ -123,4 +124,4 @@ def _show_metric(console: Console, comparison: Comparison, compared: MetricCompa
     show_table(console, name, summary_headings(comparison, compared), summary_rows(compared))
     headings, rows = improvement_rows(compared)
     if rows:
-        show_table(console, "probability that a run of the row ends better", headings, rows)
+        show_table(console, "probability that a run ends better", headings, rows)

@@ -192,7 +192,7 @@ def _block(settings: Settings, name: str) -> Mapping[str, Any]:
 
 def config_hash(settings: Settings) -> str:
     """A short name for all settings that count; runs that share it differ in seed, label and bookkeeping at most."""
-    counted = {key: value for key, value in _dotted(settings) if not _left_out(key)}
+    counted = {key: value for key, value in _dotted(settings) if counts(key)}
     return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -204,8 +204,9 @@ def _dotted(settings: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, An
             yield f"{at}{key}", value
 
 
-def _left_out(key: str) -> bool:
-    return any(key == left_out or key.startswith(f"{left_out}.") for left_out in _NOT_COUNTED)
+def counts(key: str) -> bool:
+    """Whether a setting, by its dotted name, changes what is learnt or how it is judged."""
+    return not any(key == left_out or key.startswith(f"{left_out}.") for left_out in _NOT_COUNTED)
 
 
 def _id_of_old(setup: _Setup, started: str) -> str:
