@@ -22,6 +22,7 @@
 #include "rl4sys/program.hpp"
 #include "rl4sys/recorder.hpp"
 #include "rl4sys/returns.hpp"
+#include "layers.hpp"
 #include "sum_tree.hpp"
 
 namespace nb = nanobind;
@@ -560,6 +561,7 @@ NB_MODULE(_core, module) {
             "drop", [](Recorder& self, nb::handle steps) { self.drop(toUint64(steps, "number of steps")); },
             nb::arg("steps"));
 
+    registerLayers(module);
     registerSumTree(module);
 
     module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),

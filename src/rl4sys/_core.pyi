@@ -30,6 +30,30 @@ class Recorder(NumpyRecorder):
 class SumTree(NumpySumTree):
     """Not a subclass at run time; the same interface."""
 
+class Tape: ...
+
+class Layers:
+    """Tensors are given by their addresses, and have to be float32, in C order and of the right size."""
+
+    def __init__(self, widths: Sequence[int], activation: str, normalized: bool, epsilon: float) -> None: ...
+    def forward(self, rows: int, input: int, weights: Sequence[int], tape: Tape, output: int) -> None: ...
+    def backward(
+        self,
+        input: int,
+        weights: Sequence[int],
+        tape: Tape,
+        output_gradient: int,
+        gradients: Sequence[int],
+        input_gradient: int,
+    ) -> None: ...
+
+class AdamGroup:
+    def __init__(
+        self, sizes: Sequence[int], values: Sequence[int], means: Sequence[int], squares: Sequence[int]
+    ) -> None: ...
+    def see(self, gradients: Sequence[int], sum: float) -> float: ...
+    def step(self, rate: float, beta1: float, beta2: float, epsilon: float, steps: float, shorten: float) -> None: ...
+
 def gae(
     reward: Array,
     value: Array,

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import SerializeAsAny
 
 from rl4sys.algorithms.actor_critic import TRUNK
-from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Metrics, Recipe
+from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, Backend, Metrics, Recipe
 from rl4sys.algorithms.imitation import WarmStartConfig, imitate
 from rl4sys.buffers.base import NOTHING, Batch, BufferConfig, Provided, Room, space_bytes, transitions
 from rl4sys.config import Config, did_you_mean, parse
@@ -35,6 +35,7 @@ class LearnerConfig(Config):
     normalize_reward: bool = False
     warm_start: WarmStartConfig | None = None
     device: str = "cpu"
+    backend: Backend = "auto"
     total_timesteps: int | None = None
 
 
@@ -238,6 +239,7 @@ def _recipe(
         buffer=config.buffer,
         seed=seed,
         device=config.device,
+        backend=config.backend,
         total_timesteps=config.total_timesteps,
         warm=config.warm_start is not None,
         provided=provided,

@@ -51,7 +51,7 @@ BANDIT_GRADIENTS = {
 }
 BANDIT_SAMPLES = {**BANDIT_REPLAY, "learning_starts": 256, "gradient_steps": 8, "lr": 2e-3}
 CASES = {
-    "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
     "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
     "ppo, several": ("ppo", SEVERAL, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
     "ppo, two rates, counted steps": (

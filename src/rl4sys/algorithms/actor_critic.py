@@ -94,7 +94,7 @@ class Actor(nn.Module):
             self.actor = Chained(build_network(recipe.network(TRUNK), needed[TRUNK], trunk_seed), self.actor)
         self.distribution = distribution_of(recipe.spec.action)
         self.log_std = nn.Parameter(torch.full((self.distribution.deviations,), initial_log_std))
-        self.to(torch.device(recipe.device))
+        recipe.place(self)
 
     @property
     def device(self) -> torch.device:
@@ -135,7 +135,7 @@ class ActorCritic(Actor):
     def __init__(self, recipe: Recipe[Options], initial_log_std: float, *, may_remember: bool = False) -> None:
         super().__init__(recipe, initial_log_std, may_remember=may_remember)
         needed, seed = blueprints(recipe, may_remember=may_remember)["critic"], int(recipe.seed.generate_state(2)[1])
-        self.critic = build_network(recipe.network("critic"), needed, seed).to(self.device)
+        self.critic = recipe.place(build_network(recipe.network("critic"), needed, seed))
         if isinstance(self.actor, Chained):
             self.critic = Chained(self.actor.trunk, self.critic)
 

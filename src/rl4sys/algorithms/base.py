@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import torch
+from torch import nn
 
 from rl4sys.algorithms.actions import check_actions
 from rl4sys.buffers.base import NOTHING, Batch, Buffer, BufferConfig, Demand, Provided
@@ -14,11 +16,17 @@ from rl4sys.config import Config
 from rl4sys.errors import ConfigError
 from rl4sys.networks.base import NetworkConfig
 from rl4sys.networks.mlp import MLPConfig
+from rl4sys.networks.native import ACTIVATIONS, compute_natively
 from rl4sys.policy.base import Policy
 from rl4sys.registry import BUFFERS
 from rl4sys.spec import Columns, Spec, State
 
 Metrics: TypeAlias = Mapping[str, float]
+
+Backend: TypeAlias = Literal["auto", "torch", "native"]
+"""What computes networks on a processor: auto takes the native core for those that it knows."""
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class AlgorithmConfig(Config):
@@ -41,6 +49,7 @@ class Recipe(Generic[Options]):
     buffer: BufferConfig
     seed: np.random.SeedSequence
     device: str = "cpu"
+    backend: Backend = "auto"
     total_timesteps: int | None = None
     """Where schedules end; a live system has no such point."""
     warm: bool = False
@@ -54,6 +63,18 @@ class Recipe(Generic[Options]):
     def network(self, role: str) -> NetworkConfig:
         """The settings of the network for ``role``; a role left out of the config gets the defaults."""
         return self.networks.get(role) or MLPConfig()
+
+    def place(self, module: Module) -> Module:
+        """The module on the recipe's device, computed by the native core where that is wanted and can be."""
+        module.to(torch.device(self.device))
+        if self.backend == "torch" or (self.backend == "auto" and self.device != "cpu"):
+            return module
+        if not compute_natively(module) and self.backend == "native":
+            raise ConfigError(
+                f"experiment.backend is native, and the native core cannot compute the networks of {self.options.name} "
+                f"on {self.device}: it knows fully connected layers with {', '.join(ACTIVATIONS)}, on cpu; use auto"
+            )
+        return module
 
     def make_buffer(self, demand: Demand, fitting: tuple[str, ...]) -> Buffer:
         """The configured buffer, if it is of a type the algorithm can learn from or a user's own.

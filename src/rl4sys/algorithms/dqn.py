@@ -182,7 +182,7 @@ class DQN:
         network = build_network(self._recipe.network("critic"), self.blueprints(self._recipe)["critic"], seed)
         if self._options.dueling:
             network = Dueling(network, self._choices, self._options.numbers_per_choice)
-        return self._valued(network).to(self._device)
+        return self._recipe.place(self._valued(network))
 
     def _move_target_if_due(self, steps: int) -> None:
         if steps - self._target_moved_at < self._options.target_update_interval:

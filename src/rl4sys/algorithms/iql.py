@@ -74,7 +74,7 @@ class IQL:
         self._judged = _judged_actions(recipe.spec)
         needed, (_, value_seed, *critic_seeds) = self.blueprints(recipe), recipe.seed.generate_state(4).tolist()
         self._actor = Actor(recipe, self._options.initial_log_std)
-        self._value = build_network(recipe.network("value"), needed["value"], value_seed).to(self._actor.device)
+        self._value = recipe.place(build_network(recipe.network("value"), needed["value"], value_seed))
         self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
         learnt = (self._actor, self._value)
         self._optimizers = [make_adam(part, self._options.lr.start, eps=1e-8) for part in learnt]

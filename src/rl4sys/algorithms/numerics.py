@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 
+from rl4sys.algorithms.adam import CoreAdam, clipped_step
 from rl4sys.errors import NumericalError
 
 
-def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float) -> torch.optim.Adam:
+def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float) -> CoreAdam:
     """For all parameters of a module, or for groups of them whose rates `set_lr` can tell apart."""
     groups = [learnt.parameters()] if isinstance(learnt, nn.Module) else learnt
-    # The fused form does in one pass over the parameters what the default does in a dozen.
-    return torch.optim.Adam([{"params": list(group)} for group in groups], lr=lr, eps=eps, fused=True)
+    return CoreAdam([{"params": list(group)} for group in groups], lr=lr, eps=eps)
 
 
 def make_rmsprop(learnt: nn.Module, lr: float) -> torch.optim.RMSprop:
@@ -39,13 +40,11 @@ def descend(
     Raises `NumericalError`, with the weights untouched, if a loss or a gradient is not finite.
     """
     optimizer.zero_grad()
-    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-    # One norm over all groups, so that clipping shortens the gradient and does not turn it.
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    norm = float(nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+    loss = reduce(torch.add, losses.values())
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = clipped_step(optimizer, max_grad_norm) if math.isfinite(loss.item()) else math.inf
     if not math.isfinite(norm):
         raise NumericalError(_describe(module, losses, steps))
-    optimizer.step()
     return norm
 
 

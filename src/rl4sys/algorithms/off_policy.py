@@ -127,7 +127,7 @@ class Critics(nn.Module):
     def __init__(self, recipe: Recipe[Options], blueprint: Blueprint, seeds: Sequence[int]) -> None:
         super().__init__()
         self.members = nn.ModuleList(build_network(recipe.network("critic"), blueprint, seed) for seed in seeds)
-        self.to(torch.device(recipe.device))
+        recipe.place(self)
 
     def forward(self, observation: Tensors) -> Tensor:
         """What each gives, one critic after the other."""

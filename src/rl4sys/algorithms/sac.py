@@ -180,7 +180,7 @@ class SAC:
         self._device = torch.device(recipe.device)
         actor_seed, *critic_seeds = recipe.seed.generate_state(3).tolist()
         needed = self._actions.blueprints(recipe.spec)
-        self._actor = build_network(recipe.network("actor"), needed["actor"], actor_seed).to(self._device)
+        self._actor = recipe.place(build_network(recipe.network("actor"), needed["actor"], actor_seed))
         self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
         start = self._options.temperature or self._options.initial_temperature
         self._temperature = _Temperature(math.log(start)).to(self._device)

@@ -87,7 +87,7 @@ class SoftQ:
         actor_seed, *critic_seeds = recipe.seed.generate_state(3).tolist()
         needed = self.blueprints(recipe)
         network = build_network(recipe.network("actor"), needed["actor"], actor_seed)
-        self._actor = Sampler(network, self._actions.size).to(self._device)
+        self._actor = recipe.place(Sampler(network, self._actions.size))
         self._critics = LearntCritics(recipe, needed["critic"], critic_seeds)
         self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
         self._noise = Noise(recipe.seed.spawn(1)[0])

@@ -125,9 +125,8 @@ class TD3:
 
     def _build_actor(self) -> nn.Module:
         seed = int(self._recipe.seed.generate_state(1)[0])
-        return build_network(self._recipe.network("actor"), self.blueprints(self._recipe)["actor"], seed).to(
-            self._device
-        )
+        needed = self.blueprints(self._recipe)["actor"]
+        return self._recipe.place(build_network(self._recipe.network("actor"), needed, seed))
 
     def _rate(self, steps: int) -> float:
         return self._options.lr.at(steps, self._recipe.total_timesteps)

@@ -7,6 +7,7 @@ allows; the direction is found by conjugate gradients, the length by backtrackin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -85,7 +86,8 @@ class TRPO:
     def __init__(self, recipe: Recipe[TRPOConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
         self._recipe, self._options = recipe, recipe.options
-        self._networks = ActorCritic(recipe, self._options.initial_log_std)
+        # A product with the curvature takes gradients of gradients.
+        self._networks = ActorCritic(replace(recipe, backend="torch"), self._options.initial_log_std)
         self._optimizer = make_adam(self._networks.critic, self._options.lr.start, eps=1e-5)
         self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
 

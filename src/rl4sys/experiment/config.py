@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from rl4sys.algorithms.base import AlgorithmConfig
+from rl4sys.algorithms.base import AlgorithmConfig, Backend
 from rl4sys.algorithms.imitation import WarmStartConfig
 from rl4sys.buffers.base import BufferConfig
 from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
@@ -34,6 +34,9 @@ class ExperimentSettings(Config):
     """Labels to find the run by, such as baseline; `rl4sys tag` changes those of a run."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Where networks are trained: auto, cpu, cuda, cuda:1 or mps; what is absent falls back to cpu."""
+    backend: Backend = "auto"
+    """Who computes fully connected networks on a processor: auto, the native core where it can; torch, never; native,
+    the core, or the run is refused."""
     threads: int = Field(default=1, gt=0, le=1024)
     """Threads torch computes with; small networks are fastest, and results repeatable, with one."""
 
@@ -133,6 +136,7 @@ class ExperimentConfig(Config):
             normalize_reward=self.environment.normalize_reward,
             warm_start=self.warm_start,
             device=device,
+            backend=self.experiment.backend,
             total_timesteps=self.training.total_timesteps,
         )
 

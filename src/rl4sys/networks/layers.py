@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from rl4sys.networks.base import NetworkConfig
+from rl4sys.networks.native import CoreLayers
 from rl4sys.networks.noisy import NoisyLinear, weights_of
 from rl4sys.networks.writing import BodyWriter
 
@@ -60,8 +61,9 @@ class Hidden(nn.Module):
     def __init__(self, inputs: int, config: LayersConfig, *, noisy: bool = False) -> None:
         super().__init__()
         make = NoisyLinear if noisy else nn.Linear
-        self.width = config.hidden_dims[-1] if config.hidden_dims else inputs
-        self.layers = nn.ModuleList(make(a, b) for a, b in pairwise([inputs, *config.hidden_dims]))
+        self._widths = [inputs, *config.hidden_dims]
+        self.width = self._widths[-1]
+        self.layers = nn.ModuleList(make(a, b) for a, b in pairwise(self._widths))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in config.hidden_dims if config.layer_norm)
         self._activation, self._nonlinearity = config.activation, ACTIVATIONS[config.activation]()
 
@@ -73,6 +75,23 @@ class Hidden(nn.Module):
 
     def linears(self) -> list[nn.Linear]:
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def weights(self) -> list[Tensor]:
+        """Of each layer: weight and bias, then scale and shift where it is normalised."""
+        found: list[Tensor] = []
+        for index, layer in enumerate(self.linears()):
+            found += weights_of(layer)
+            if self.norms:
+                found += self.norms[index].parameters()
+        return found
+
+    def in_core(self, outputs: int) -> CoreLayers | None:
+        """These layers and a linear one after them, as the native core computes them; None if it cannot."""
+        if not CoreLayers.possible(self._activation):
+            return None
+        norm = self.norms[0] if self.norms else None
+        assert norm is None or isinstance(norm, nn.LayerNorm)
+        return CoreLayers([*self._widths, outputs], self._activation, norm)
 
     def write(self, writer: BodyWriter, source: int, label: str = "hidden.", rows: int = 1) -> int:
         """The layers for each of ``rows`` parts of the value ``source``."""

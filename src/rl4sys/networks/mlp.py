@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from rl4sys.networks.base import Blueprint, Tensors, flatten
 from rl4sys.networks.layers import HIDDEN_GAIN, Hidden, LayersConfig, initialize
+from rl4sys.networks.native import CoreLayers
 from rl4sys.networks.noisy import NoisyLinear, weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import ROW
@@ -30,10 +32,25 @@ class MLP(nn.Module):
         self.output = make(self.hidden.width, blueprint.outputs)
         initialize(config, self.hidden.linears(), HIDDEN_GAIN)
         initialize(config, [self.output], blueprint.output_gain)
+        self._core: CoreLayers | None = None
 
     def forward(self, observation: Tensors) -> Tensor:
-        outputs: Tensor = self.output(self.hidden(flatten(observation, self._spec)))
+        row = flatten(observation, self._spec)
+        if self._core is None or row.device.type != "cpu":
+            return self._layer_by_layer(row)
+        if self.output._forward_hooks:
+            # Whoever looks into the layers is shown them; the core keeps what is within to itself.
+            with torch.no_grad():
+                self._layer_by_layer(row)
+        return self._core(row.contiguous(), [*self.hidden.weights(), *weights_of(self.output)])
+
+    def _layer_by_layer(self, row: Tensor) -> Tensor:
+        outputs: Tensor = self.output(self.hidden(row))
         return outputs
+
+    def compute_natively(self) -> bool:
+        self._core = self.hidden.in_core(self.output.out_features)
+        return self._core is not None
 
     def export(self, prefix: str) -> Body:
         writer = BodyWriter(prefix)

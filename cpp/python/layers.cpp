@@ -1,0 +1,117 @@
+// Python's way to networks that learn. Tensors come as the addresses that torch gives: to look at them as arrays would
+// take longer than to compute small layers. rl4sys.networks.native and rl4sys.algorithms.adam are the only callers, and
+// see to it that each is float32, in C order, on the processor and as large as it should be.
+
+#include "layers.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rl4sys/adam.hpp"
+#include "rl4sys/layers.hpp"
+
+namespace nb = nanobind;
+using rl4sys::AdamParameter;
+using rl4sys::LayerGradients;
+using rl4sys::Layers;
+using rl4sys::LayerWeights;
+using rl4sys::Tape;
+
+namespace {
+
+using Address = std::uintptr_t;
+using Addresses = std::vector<Address>;
+
+float* at(Address address) { return reinterpret_cast<float*>(address); }
+
+/// Of each layer: weight and bias, then scale and shift where it is normalised.
+template <typename Result>
+std::vector<Result> byLayer(const Layers& layers, const Addresses& addresses) {
+    std::vector<Result> result(layers.count());
+    auto next = addresses.begin();
+    const auto take = [&] {
+        if (next == addresses.end()) throw std::invalid_argument("too few weights for these layers");
+        return at(*next++);
+    };
+    for (std::size_t n = 0; n < layers.count(); ++n) {
+        result[n].weight = take();
+        result[n].bias = take();
+        if (!layers.normalized(n)) continue;
+        result[n].scale = take();
+        result[n].shift = take();
+    }
+    if (next != addresses.end()) throw std::invalid_argument("too many weights for these layers");
+    return result;
+}
+
+void forward(const Layers& layers, std::size_t rows, Address input, const Addresses& weights, Tape& tape,
+             Address output) {
+    const auto ofLayers = byLayer<LayerWeights>(layers, weights);
+    const nb::gil_scoped_release released;
+    layers.forward(rows, at(input), ofLayers, tape, at(output));
+}
+
+void backward(const Layers& layers, Address input, const Addresses& weights, Tape& tape, Address outputGradient,
+              const Addresses& gradients, Address inputGradient) {
+    const auto ofLayers = byLayer<LayerWeights>(layers, weights);
+    const auto wanted =
+        gradients.empty() ? std::vector<LayerGradients>{} : byLayer<LayerGradients>(layers, gradients);
+    const nb::gil_scoped_release released;
+    layers.backward(at(input), ofLayers, tape, at(outputGradient), wanted, at(inputGradient));
+}
+
+/// Parameters that take the same steps: what they are, and what is remembered of each, by their places.
+class AdamGroup {
+public:
+    AdamGroup(const std::vector<std::size_t>& sizes, const Addresses& values, const Addresses& means,
+              const Addresses& squares) {
+        if (values.size() != sizes.size() || means.size() != sizes.size() || squares.size() != sizes.size()) {
+            throw std::invalid_argument("Adam needs a size, a mean and a square for each parameter");
+        }
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            parameters_.push_back({at(values[i]), nullptr, at(means[i]), at(squares[i]), sizes[i]});
+        }
+    }
+
+    /// Takes note of this step's gradients; adds their squares to `sum`.
+    double see(const Addresses& gradients, double sum) {
+        if (gradients.size() != parameters_.size()) {
+            throw std::invalid_argument("Adam needs a gradient for each parameter");
+        }
+        for (std::size_t i = 0; i < gradients.size(); ++i) parameters_[i].gradients = at(gradients[i]);
+        return rl4sys::sumOfSquares(parameters_, sum);
+    }
+
+    void step(float rate, float beta1, float beta2, float epsilon, double steps, double shorten) {
+        rl4sys::adamStep(parameters_, {rate, beta1, beta2, epsilon}, steps, shorten);
+    }
+
+private:
+    std::vector<AdamParameter> parameters_;
+};
+
+}  // namespace
+
+void registerLayers(nb::module_& module) {
+    nb::class_<Tape>(module, "Tape").def(nb::init<>());
+    nb::class_<Layers>(module, "Layers")
+        .def(nb::init<std::vector<std::size_t>, const std::string&, bool, float>(), nb::arg("widths"),
+             nb::arg("activation"), nb::arg("normalized"), nb::arg("epsilon"))
+        .def("forward", &forward, nb::arg("rows"), nb::arg("input"), nb::arg("weights"), nb::arg("tape"),
+             nb::arg("output"))
+        .def("backward", &backward, nb::arg("input"), nb::arg("weights"), nb::arg("tape"), nb::arg("output_gradient"),
+             nb::arg("gradients"), nb::arg("input_gradient"));
+    nb::class_<AdamGroup>(module, "AdamGroup")
+        .def(nb::init<const std::vector<std::size_t>&, const Addresses&, const Addresses&, const Addresses&>(),
+             nb::arg("sizes"), nb::arg("values"), nb::arg("means"), nb::arg("squares"))
+        .def("see", &AdamGroup::see, nb::arg("gradients"), nb::arg("sum"))
+        .def("step", &AdamGroup::step, nb::arg("rate"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("epsilon"),
+             nb::arg("steps"), nb::arg("shorten"));
+}

@@ -1,0 +1,106 @@
+"""Fully connected layers in the native core: one call for what all of them give, and one for all gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from rl4sys.policy.draws import NATIVE
+
+if TYPE_CHECKING:
+    from rl4sys._core import Tape
+
+ACTIVATIONS = ("tanh", "relu", "elu")
+"""Those whose gradient the core knows."""
+
+
+@runtime_checkable
+class Native(Protocol):
+    """A network that the native core may be able to compute."""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def compute_natively(self) -> bool:
+        """From now on; false if the core cannot."""
+
+
+def compute_natively(module: nn.Module) -> bool:
+    """Have every network within a module that the core knows computed by it; false if there is another one.
+
+    Gradients of gradients are not to be had any more.
+    """
+    computed = [part for part in module.modules() if isinstance(part, Native) and part.compute_natively()]
+    known = {id(parameter) for network in computed for parameter in network.parameters()}
+    # A single number, or one for each element of an action, needs no network to compute it.
+    return all(id(parameter) in known for parameter in module.parameters() if parameter.dim() > 1)
+
+
+class CoreLayers:
+    """Hidden layers, each linear, then normalised if wanted, then activated; and a last one that is linear alone."""
+
+    def __init__(self, widths: Sequence[int], activation: str, norm: nn.LayerNorm | None) -> None:
+        from rl4sys._core import Layers, Tape
+
+        self.outputs = widths[-1]
+        self.core = Layers(list(widths), activation, norm is not None, norm.eps if norm is not None else 0.0)
+        self.new_tape = Tape
+        self.tapes: list[Tape] = []
+        """Those not in use, for the room they have."""
+
+    @staticmethod
+    def possible(activation: str) -> bool:
+        return NATIVE and activation in ACTIVATIONS
+
+    def __call__(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+        """``weights`` are, of each layer, weight and bias, then scale and shift where it is normalised."""
+        if torch.is_grad_enabled():
+            given: Tensor = _Pass.apply(self, x, *weights)  # type: ignore[no-untyped-call]
+            return given
+        tape = self.take_tape()
+        output = self.forward(x, weights, tape)
+        self.tapes.append(tape)
+        return output
+
+    def forward(self, x: Tensor, weights: Sequence[Tensor], tape: Tape) -> Tensor:
+        output = x.new_empty((len(x), self.outputs))
+        self.core.forward(len(x), x.data_ptr(), addresses(weights), tape, output.data_ptr())
+        return output
+
+    def take_tape(self) -> Tape:
+        return self.tapes.pop() if self.tapes else self.new_tape()
+
+
+def addresses(tensors: Iterable[Tensor]) -> list[int]:
+    """Where the core finds them, while they live."""
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layers: CoreLayers, x: Tensor, *weights: Tensor) -> Tensor:
+        ctx.layers, ctx.tape = layers, layers.take_tape()
+        ctx.save_for_backward(x, *weights)
+        return layers.forward(x, weights, ctx.tape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        _, x_wanted, *weights_wanted = ctx.needs_input_grad
+        gradients = [torch.empty_like(weight) for weight in weights] if any(weights_wanted) else []
+        of_x = torch.empty_like(x) if x_wanted else None
+        ctx.layers.core.backward(
+            x.data_ptr(),
+            addresses(weights),
+            ctx.tape,
+            gradient.contiguous().data_ptr(),
+            addresses(gradients),
+            0 if of_x is None else of_x.data_ptr(),
+        )
+        ctx.layers.tapes.append(ctx.tape)
+        nothing: list[None] = [None] * len(weights)
+        return None, of_x, *(gradients or nothing)

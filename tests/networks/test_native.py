@@ -1,0 +1,172 @@
+"""Networks in the native core give what torch gives, and have the gradients that torch computes."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rl4sys.algorithms.adam import CoreAdam, clipped_step
+from rl4sys.errors import ConfigError
+from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.networks.base import Blueprint, build_network
+from rl4sys.networks.mlp import MLP, MLPConfig
+from rl4sys.networks.native import compute_natively
+from rl4sys.networks.noisy import renew_noise
+from rl4sys.policy.draws import NATIVE
+from rl4sys.spec import Box, Discrete, Spec
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="the native core is not installed")
+
+SHAPES = [
+    (1, 1, [], 1),
+    (3, 5, [7], 2),
+    (64, 8, [64, 64], 4),
+    (17, 23, [33, 15, 9], 1),
+    (128, 17, [256, 256], 12),
+    (7, 40, [16], 202),
+]
+
+
+def make(inputs: int, outputs: int, **settings: object) -> MLP:
+    spec = Spec({"state": Box((inputs,))}, Discrete(2))
+    network = build_network(MLPConfig.model_validate(settings), Blueprint(spec, outputs), seed=5)
+    assert isinstance(network, MLP)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter) if parameter.dim() == 1 else 0)
+    return network
+
+
+def passed(network: nn.Module, rows: Tensor, onto: Tensor) -> list[Tensor]:
+    """Outputs, the gradient of the rows, and those of all parameters."""
+    network.zero_grad()
+    rows = rows.clone().requires_grad_()
+    outputs = network({"state": rows})
+    (outputs * onto).sum().backward()
+    assert rows.grad is not None
+    return [outputs.detach(), rows.grad, *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
+
+
+def assert_close(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        scale = float(other.abs().max()) + 1e-6
+        assert float((mine - other).abs().max()) <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_core_gives_what_torch_gives_and_its_gradients(shape, activation, layer_norm):
+    rows, inputs, hidden, outputs = shape
+    torch.manual_seed(1)
+    network = make(inputs, outputs, hidden_dims=hidden, activation=activation, layer_norm=layer_norm)
+    seen, onto = torch.randn(rows, inputs), torch.randn(rows, outputs)
+    theirs = passed(network, seen, onto)
+    assert compute_natively(network)
+    assert_close(passed(network, seen, onto), theirs)
+
+
+def test_noisy_layers_learn_their_noise_in_the_core_too():
+    torch.manual_seed(1)
+    network = make(6, 3, hidden_dims=[16], noisy=True)
+    renew_noise(network, np.random.default_rng(1))
+    seen, onto = torch.randn(9, 6), torch.randn(9, 3)
+    theirs = passed(network, seen, onto)
+    assert compute_natively(network)
+    ours = passed(network, seen, onto)
+    assert_close(ours, theirs)
+    assert len(ours) == 2 + 8  # weight, bias and a sigma for each, of both layers
+
+
+def test_two_passes_before_one_way_back_do_not_mix():
+    torch.manual_seed(1)
+    network = make(4, 2, hidden_dims=[8])
+    one, other = torch.randn(3, 4), torch.randn(5, 4)
+
+    def gradients() -> list[Tensor]:
+        network.zero_grad()
+        outputs = network({"state": one}), network({"state": other})
+        (outputs[0].square().sum() - outputs[1].square().sum()).backward()
+        return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+    theirs = gradients()
+    compute_natively(network)
+    assert_close(gradients(), theirs)
+
+
+def test_gradients_pass_through_weights_that_are_fixed():
+    torch.manual_seed(1)
+    network = make(4, 2, hidden_dims=[8])
+    compute_natively(network)
+    network.requires_grad_(False)
+    rows = torch.randn(3, 4, requires_grad=True)
+    network({"state": rows}).sum().backward()
+    assert rows.grad is not None
+    assert float(rows.grad.abs().sum()) > 0
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_an_activation_that_the_core_does_not_know_is_left_to_torch():
+    network = make(4, 2, hidden_dims=[8], activation="gelu")
+    before = network({"state": torch.ones(1, 4)})
+    assert not compute_natively(network)
+    assert torch.equal(network({"state": torch.ones(1, 4)}), before)
+
+
+def test_adam_takes_the_steps_of_torch_with_its_clipping():
+    torch.manual_seed(1)
+    ours, theirs = make(5, 3, hidden_dims=[32]), make(5, 3, hidden_dims=[32])
+    theirs.load_state_dict(ours.state_dict())
+    core = CoreAdam([{"params": list(ours.parameters())}], lr=1e-2, eps=1e-8)
+    plain = torch.optim.Adam(theirs.parameters(), lr=1e-2, eps=1e-8)
+    first = ours.output.weight.detach().clone()
+    for step in range(30):
+        rows = 5 * torch.randn(16, 5)
+        norms = []
+        for network, optimizer in ((ours, core), (theirs, plain)):
+            optimizer.zero_grad()
+            network({"state": rows}).square().mean().backward()
+            norms.append(clipped_step(optimizer, 0.5))
+        assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+        if step == 15:  # loading moves what is remembered to another place
+            core.load_state_dict(core.state_dict())
+    assert core.prepared() is not None
+    assert not torch.equal(first, ours.output.weight)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing():
+    network = make(2, 1, hidden_dims=[4])
+    optimizer = CoreAdam([{"params": list(network.parameters())}], lr=1e-2, eps=1e-8)
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    (network({"state": torch.ones(1, 2)}).sum() * float("inf")).backward()
+    assert not np.isfinite(clipped_step(optimizer, 1.0))
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
+def learner_config(algorithm: str, backend: str, **network: object) -> LearnerConfig:
+    return LearnerConfig(
+        algorithm=parse_algorithm({"name": algorithm}),
+        networks=parse_networks({"critic": {"hidden_dims": [8], **network}}, algorithm),
+        buffer=parse_buffer({}, algorithm),
+        backend=backend,
+        total_timesteps=1000,
+    )
+
+
+SPEC = Spec({"state": Box((4,))}, Discrete(2))
+
+
+def test_the_native_backend_refuses_what_it_cannot_compute():
+    with pytest.raises(ConfigError, match=r"experiment.backend is native.*fully connected layers with tanh, relu, elu"):
+        build_learner(SPEC, learner_config("dqn", "native", activation="gelu"), seed=1)
+    build_learner(SPEC, learner_config("dqn", "auto", activation="gelu"), seed=1)
+
+
+@pytest.mark.parametrize(("backend", "native"), [("auto", True), ("native", True), ("torch", False)])
+def test_the_backend_says_who_computes(backend, native):
+    learner = build_learner(SPEC, learner_config("dqn", backend), seed=1)
+    critic = learner.algorithm._critic
+    assert (critic._core is not None) == native
