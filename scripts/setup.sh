@@ -30,5 +30,5 @@ echo "setup: installing rl4sys with its dependencies and compiling its core (a f
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
   "scikit-build-core" "nanobind" "cmake>=3.15" "ninja" 2> >(grep -v '^WARNING: Location' >&2)
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
-  --editable '.[all,envpool,dev]' 2> >(grep -v '^WARNING: Location' >&2)
+  --editable '.[all,envpool,mlflow,dev]' 2> >(grep -v '^WARNING: Location' >&2)
 "$venv/bin/python" -c 'import rl4sys._core' || echo "setup: the native core was not compiled; the numpy form is used"

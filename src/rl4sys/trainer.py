@@ -88,7 +88,7 @@ class Trainer:
             check_same_spec(self._actor.spec, judged_in, "the environment to judge its policy by")
         filmed = config.logging.video_frequency is not None and self._judged
         self._filming = Filming(run, observer.note) if filmed else None
-        self._logbook = Logbook(run)
+        self._logbook = Logbook(run, observer.note)
         self._learner = self._make_learner()
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
@@ -252,7 +252,9 @@ class Trainer:
         frequency = self._config.logging.video_frequency
         if self._filming is None or frequency is None or not self._due(frequency):
             return
-        self._filming.shoot(self._steps, self._current_policy().greedy(), lambda: self._stopping)
+        video = self._filming.shoot(self._steps, self._current_policy().greedy(), lambda: self._stopping)
+        if video is not None:
+            self._logbook.write_video(self._steps, video)
 
     def _evaluate(self) -> bool:
         """Judge the policy as it is now; true if it is the best so far."""

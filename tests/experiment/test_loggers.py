@@ -1,13 +1,25 @@
-"""Measurements in TensorBoard and Weights & Biases."""
+"""Measurements in TensorBoard, Weights & Biases and MLflow."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from rl4sys.experiment.config import WandbSettings
+from rl4sys.environments.video import Video
+from rl4sys.errors import MissingExtraError
+from rl4sys.experiment.config import MlflowSettings, WandbSettings
 from rl4sys.experiment.loggers import TensorBoardLogger, WandbLogger
+from rl4sys.experiment.metrics import read_metrics
+from rl4sys.experiment.mlflow_logger import MlflowLogger, Subject
+from rl4sys.experiment.run import Run
+
+from ..conftest import Silent, small_config
 
 
 def test_tensorboard_shows_what_was_logged_and_forgets_what_was_superseded(tmp_path: Path) -> None:
@@ -31,3 +43,98 @@ def test_wandb_records_offline_without_a_key_and_asks_nothing(tmp_path: Path, mo
     logger.log(1, {"x": 2.0})
     logger.close()
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def film(path: Path) -> Path:
+    with Video(path) as video:
+        for brightness in (0, 200):
+            video.show(np.full((320, 400, 3), brightness, np.uint8), per_second=10)
+    return path
+
+
+def test_tensorboard_and_wandb_show_videos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    video = film(tmp_path / "step_000000000010.mp4")
+    board, wandb = TensorBoardLogger(tmp_path, 0), WandbLogger(WandbSettings(enabled=True), {}, tmp_path, "run")
+    for logger in (board, wandb):
+        logger.log_video(10, video)
+        logger.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (shown,) = events.Images("video")
+    assert (shown.step, shown.width, shown.height) == (10, 300, 240)
+    assert shown.encoded_image_string.startswith(b"GIF89a")
+    assert list(tmp_path.glob("wandb/offline-run-*/files/media/videos/video_*.mp4"))
+
+
+def histories(run: Run, uri: str) -> dict[str, list[tuple[int, float]]]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("rl4sys").experiment_id])
+    assert found.info.run_name == run.path.name
+    assert found.info.status == "FINISHED"
+    assert found.data.params["algorithm.name"] == "ppo"
+    return {
+        name: [(m.step, m.value) for m in client.get_metric_history(found.info.run_id, name)]
+        for name in found.data.metrics
+    }
+
+
+def expected(run: Run) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in read_metrics(run.metrics):
+        for name, value in row.items():
+            if name != "step":
+                found.setdefault(name, []).append((row["step"], value))
+    return found
+
+
+@pytest.mark.filterwarnings("default")
+def test_mlflow_has_every_row_of_a_run_once_through_all_its_lives(
+    tmp_path: Path, make_trainer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setattr(MlflowLogger, "patience_seconds", 300)
+    observer, uri = Silent(), f"sqlite:///{tmp_path / 'mlflow.db'}"
+    trainer = make_trainer("ppo", observer=observer)
+    run = trainer._run
+    observer.progress = lambda progress: trainer.stop() if progress.steps == 480 else None  # type: ignore[method-assign]
+    trainer.train()
+    # What was logged before anyone listened is sent too.
+    run.reconfigure(small_config("ppo", "logging.mlflow.enabled=true", "logging.video_frequency=900"))
+    for choose in (-1, 0):
+        # The second time rows come that are there already, as after a kill.
+        resumed = make_trainer("ppo", run=Run.open(run.path), observer=observer)
+        resumed.resume([name for name in run.checkpoints.names() if name.startswith("step")][choose])
+        assert resumed.train().steps == 960
+        assert histories(run, uri) == expected(run)
+    assert min(step for step, _ in expected(run)["loss/policy"]) < 480
+    assert list((tmp_path / "mlflow").rglob("videos/step_000000000960.mp4"))
+    assert observer.notes == []
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_tracking_server_that_is_away_stops_nothing_and_is_noted_once(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    run = Run.create(tmp_path, small_config("ppo"), datetime.now())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        settings = MlflowSettings(enabled=True, tracking_uri=f"http://127.0.0.1:{taken.getsockname()[1]}")
+        notes: list[str] = []
+        logger = MlflowLogger(settings, Subject("run", run.path, {}, []), notes.append)
+        for step in range(3):
+            logger.log(step, {"x": 1.0})
+        logger.close()
+    assert [note.partition(":")[0] for note in notes] == [
+        "MLflow cannot be reached, and training goes on",
+        "MLflow did not get all rows; they are in metrics.jsonl, and resuming the run sends them",
+    ]
+
+
+def test_mlflow_that_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"logging.mlflow is on but mlflow .* pip install 'rl4sys\[mlflow\]'"):
+        MlflowLogger(MlflowSettings(enabled=True), Subject("run", tmp_path, {}, []), print)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from rl4sys import config as files
 from rl4sys.cli.notes import Notes
+from rl4sys.cli.words import Words, changes
 from rl4sys.config import Settings
 from rl4sys.errors import ConfigError
 
@@ -51,6 +52,24 @@ def train(
             "--total-timesteps", "--total_timesteps", metavar="STEPS", help="Replaces training.total_timesteps."
         ),
     ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="Without a config: the algorithm, such as SAC, with its shipped settings.")
+    ] = None,
+    universe: Annotated[
+        str | None, typer.Option(help="Without a config: gym, dm_control, atari, …", show_default="gym")
+    ] = None,
+    domain: Annotated[
+        str | None, typer.Option(help="Without a config: the environment, such as HalfCheetah or walker.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Without a config: its version or task, such as v5 or walk.")] = None,
+    exp_name: Annotated[str | None, typer.Option(metavar="NAME", help="Replaces experiment.name.")] = None,
+    checkpoint_frequency: Annotated[
+        int | None, typer.Option(metavar="STEPS", help="Replaces training.checkpoint_frequency.")
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Replaces experiment.threads.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="0 trains on the CPU, 1 on a GPU (experiment.device).")
+    ] = None,
     root: Annotated[Path, typer.Option(help="Where run directories are made, and looked for.")] = Path("experiments"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")] = False,
     debug: Annotated[
@@ -70,6 +89,8 @@ def train(
 
     - `rl4sys train my.yaml algorithm.lr=1e-3 --seed 1,2,3` trains yours three times.
 
+    - `rl4sys train --algorithm SAC --domain HalfCheetah --task v5` needs no file.
+
     - `rl4sys train my.yaml --dry-run` shows every setting and what would be built.
 
     - `rl4sys train my.yaml --debug` trains 5,000 steps with checks of every layer, histograms and a profile.
@@ -78,7 +99,7 @@ def train(
     if debug:
         # Torch reads this when it is loaded: its profiler would tell the terminal when it starts and stops.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    assignments = [*(arguments or [])]
+    assignments = [*(arguments or []), *changes(exp_name, checkpoint_frequency, cpus, gpus)]
     if total_timesteps is not None:
         assignments.append(f"training.total_timesteps={total_timesteps}")
     if resume is not None:
@@ -89,10 +110,8 @@ def train(
         found = find_run(resume, root)
         _resume(console, found, _source(config, assignments), assignments, dry_run=dry_run, debug=debug)
         return
-    source = _source(config, assignments)
-    if source is None:
-        raise ConfigError("no config given; try `rl4sys train ppo_cartpole`, or see `rl4sys config list`")
-    configs = [_read(source, [*assignments, *change]) for change in _seed_changes(seed)]
+    read = _reader(_source(config, assignments), Words(algorithm, universe, domain, task), Notes(console))
+    configs = [read([*assignments, *change]) for change in _seed_changes(seed)]
     if debug:
         configs = _made_small(console, configs, assignments)
     if dry_run:
@@ -101,6 +120,23 @@ def train(
         show_plan(console, configs, root)
         return
     _train_each(console, configs, root, debug=debug)
+
+
+def _reader(source: str | None, words: Words, notes: Notes) -> Callable[[list[str]], ExperimentConfig]:
+    """Makes the experiment that a file, or words of the command line, describe, with settings that change it."""
+    from rl4sys.experiment.config import parse_experiment
+
+    if source is not None and words.given:
+        raise ConfigError(
+            f"{', '.join(words.given)} describe an experiment without a config, and {source} is one; "
+            "change its settings instead, such as algorithm.name=sac"
+        )
+    if source is not None:
+        return lambda assignments: _read(source, assignments)
+    if not words.given:
+        raise ConfigError("no config given; try `rl4sys train ppo_cartpole`, or see `rl4sys config list`")
+    settings = words.settings(notes.note)
+    return lambda assignments: parse_experiment(files.override(settings, assignments))
 
 
 def _made_small(console: Console, configs: list[ExperimentConfig], assignments: list[str]) -> list[ExperimentConfig]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import struct
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +21,13 @@ _FASTEST = 50
 """Pictures a second; gifs cannot show more. Of faster ones every second, third, … is left out."""
 _SMALLEST = 320
 """Pictures lower than this are shown larger, each point as several."""
+_PALETTE = "split[a][b];[a]palettegen[p];[b][p]paletteuse"
+_GIF_RATE, _GIF_HEIGHT = 10, 240
 _ENCODERS = {
     # Every player and browser shows this form, which wants even sizes.
     ".mp4": ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-crf", "20"],
     # Colours are chosen for each video, or gradients would show bands.
-    ".gif": ["-filter_complex", "split[a][b];[a]palettegen[p];[b][p]paletteuse", "-loop", "0"],
+    ".gif": ["-filter_complex", _PALETTE, "-loop", "0"],
 }
 
 
@@ -35,6 +38,16 @@ def check_video(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise RunError(f"cannot write {path}: there is no directory {path.absolute().parent}")
     _ffmpeg()
+
+
+def as_gif(video: Path) -> tuple[int, int, bytes]:
+    """Width, height and content of a small gif that shows the video with a few pictures a second."""
+    smaller = f"fps={_GIF_RATE},scale=-2:{_GIF_HEIGHT},{_PALETTE}"
+    command = [_ffmpeg().get_ffmpeg_exe(), "-loglevel", "error", "-i", str(video), "-filter_complex", smaller]
+    gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True, check=False)
+    if gif.returncode != 0:
+        raise OSError(f"ffmpeg: {gif.stderr.decode(errors='replace').strip()}")
+    return *struct.unpack("<HH", gif.stdout[6:10]), gif.stdout
 
 
 class Video:

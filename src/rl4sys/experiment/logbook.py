@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from rl4sys.experiment.digest import ExperienceDigest
-from rl4sys.experiment.loggers import make_loggers
-from rl4sys.experiment.metrics import Logger, MetricsFile, Window
+from rl4sys.experiment.loggers import VideoLogger, make_loggers
+from rl4sys.experiment.metrics import MetricsFile, Window
 from rl4sys.experiment.run import Run
 from rl4sys.spec import State
 from rl4sys.trajectory import Trajectory
+
+_log = logging.getLogger(__name__)
 
 
 class Logbook:
@@ -19,20 +23,21 @@ class Logbook:
     Beside each row of means, digests.jsonl gets one of the experience so far.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, note: Callable[[str], None] = _log.warning) -> None:
+        """``note`` tells the user what loggers have to say, from any thread."""
+        self._run, self._note = run, note
         self._window = Window()
         self._metrics: MetricsFile | None = None
         self._digests: MetricsFile | None = None
         self._digest = ExperienceDigest()
         self._sizes = {"metrics": 0, "digests": 0}
-        self._loggers: list[Logger] = []
+        self._loggers: list[VideoLogger] = []
 
     @contextmanager
     def opened(self, step: int) -> Iterator[None]:
         """Ready for rows after ``step``; what an earlier life of the run wrote beyond it is superseded."""
         with ExitStack() as stack:
-            for logger in make_loggers(self._run.config, self._run.logs, self._run.path.name, step):
+            for logger in make_loggers(self._run, step, self._note):
                 stack.callback(logger.close)
                 self._loggers.append(logger)
             self._metrics = MetricsFile(self._run.metrics, self._sizes["metrics"])
@@ -61,6 +66,14 @@ class Logbook:
         assert self._metrics is not None  # rows are written while the book is open
         for logger in (self._metrics, *self._loggers):
             logger.log(step, row)
+
+    def write_video(self, step: int, video: Path) -> None:
+        """A video of the policy, to the loggers that can show one."""
+        for logger in self._loggers:
+            try:
+                logger.log_video(step, video)
+            except OSError as problem:
+                self._note(f"{video.name} is in videos/, and not with the metrics: {problem}")
 
     def state(self) -> State:
         self._sync()

@@ -1,29 +1,47 @@
-"""Loggers beside metrics.jsonl: TensorBoard, Weights & Biases."""
+"""Loggers beside metrics.jsonl: TensorBoard, Weights & Biases, MLflow."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from rl4sys.environments.video import as_gif
 from rl4sys.errors import MissingExtraError
-from rl4sys.experiment.config import ExperimentConfig, WandbSettings
-from rl4sys.experiment.metrics import Logger
+from rl4sys.experiment.config import WandbSettings
+from rl4sys.experiment.metrics import Logger, read_metrics
+from rl4sys.experiment.mlflow_logger import MlflowLogger, Row, Subject
+from rl4sys.experiment.run import Run
 
 _WANDB_TIMEOUT_SECONDS = 15
 
 
-def make_loggers(config: ExperimentConfig, logs: Path, name: str, first_step: int) -> list[Logger]:
+class VideoLogger(Logger, Protocol):
+    """Somewhere that videos go, too."""
+
+    def log_video(self, step: int, video: Path) -> None: ...
+
+
+def make_loggers(run: Run, first_step: int, note: Callable[[str], None]) -> list[VideoLogger]:
     """Those the config turns on; rows after ``first_step`` of an earlier life of the run are superseded."""
-    loggers: list[Logger] = []
-    if config.logging.tensorboard:
-        loggers.append(TensorBoardLogger(logs, first_step))
-    if config.logging.wandb.enabled:
-        loggers.append(WandbLogger(config.logging.wandb, config.to_settings(), logs, name))
+    loggers: list[VideoLogger] = []
+    logging, name = run.config.logging, run.path.name
+    if logging.tensorboard:
+        loggers.append(TensorBoardLogger(run.logs, first_step))
+    if logging.wandb.enabled:
+        loggers.append(WandbLogger(logging.wandb, run.config.to_settings(), run.logs, name))
+    if logging.mlflow.enabled:
+        subject = Subject(name, run.path, run.config.to_settings(), _rows_until(run, first_step))
+        loggers.append(MlflowLogger(logging.mlflow, subject, note))
     return loggers
+
+
+def _rows_until(run: Run, step: int) -> list[Row]:
+    rows = read_metrics(run.metrics) if run.metrics.is_file() else []
+    return [(row.pop("step"), row) for row in rows if row["step"] <= step]
 
 
 class TensorBoardLogger:
@@ -43,6 +61,13 @@ class TensorBoardLogger:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._writer.add_event(self._event(step=step, summary=self._summary(value=values)))
 
+    def log_video(self, step: int, video: Path) -> None:
+        """TensorBoard shows no videos, but gifs that move."""
+        width, height, gif = as_gif(video)
+        image = self._summary.Image(width=width, height=height, colorspace=3, encoded_image_string=gif)
+        value = self._summary.Value(tag="video", image=image)
+        self._writer.add_event(self._event(step=step, summary=self._summary(value=[value])))
+
     def close(self) -> None:
         self._writer.close()
 
@@ -55,6 +80,7 @@ class WandbLogger:
             import wandb
         except ModuleNotFoundError as problem:
             raise _missing("logging.wandb", problem) from problem
+        self._video = wandb.Video
         start = partial(
             wandb.init,
             project=settings.project,
@@ -76,6 +102,9 @@ class WandbLogger:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=step)
+
+    def log_video(self, step: int, video: Path) -> None:
+        self._run.log({"video": self._video(str(video), format="mp4")}, step=step)
 
     def close(self) -> None:
         self._run.finish()
