@@ -52,20 +52,19 @@ from tests.conftest import small_config
 
 config = small_config("ppo")
 
-def register_three():
-    for _ in range(3):
-        run = Run.create(root, config, datetime.now())
-        with run.locked():
-            run.write_status({"status": "running", "steps": 0})
-            run.metrics.write_text('{"step": 7, "evaluation/return": 3.5}' + chr(10))
-            run.write_status({"status": "completed", "steps": 7})
+def train():
+    run = Run.create(root, config, datetime.now())
+    with run.locked():
+        run.write_status({"status": "running", "steps": 0})
+        run.metrics.write_text('{"step": 7, "evaluation/return": 3.5}' + chr(10))
+        run.write_status({"status": "completed", "steps": 7})
 """
 
 LOSE_AND_REBUILD = """
 from rl4sys.experiment.store import Store
 
 def lose_and_rebuild():
-    for _ in range(5):
+    for _ in range(3):
         (root / "registry.db").unlink(missing_ok=True)
         assert len(Store(root).rebuild()) == 10
 """
@@ -128,11 +127,11 @@ def test_a_nan_is_never_the_best(tmp_path: Path) -> None:
 
 
 def test_twenty_processes_at_once_lose_nothing_and_meet_no_lock(tmp_path: Path) -> None:
-    at_once(tmp_path / "runs", 20, REGISTER, "register_three")
+    at_once(tmp_path / "runs", 20, REGISTER, "train")
     registered = rows_of(tmp_path / "runs")
-    assert len(registered) == 60
+    assert len(registered) == 20
     assert {row[1:] for row in registered} == {("completed", 7, 3.5)}
-    assert len(names(Store(tmp_path / "runs"))) == 60
+    assert len(names(Store(tmp_path / "runs"))) == 20
 
 
 def test_the_end_of_a_run_is_in_the_index_before_anyone_looks(tmp_path: Path) -> None:
@@ -278,7 +277,7 @@ def test_looking_whether_a_run_is_held_keeps_nobody_from_it(tmp_path: Path, monk
     (run.path / ".lock").touch()
     with (run.path / ".lock").open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        monkeypatch.setattr("rl4sys.experiment.run.time.sleep", lambda _: looking.close())
+        monkeypatch.setattr("rl4sys.experiment.lock.time.sleep", lambda _: looking.close())
         with run.locked():
             assert looking.closed
 

@@ -12,6 +12,7 @@ from typing import Any
 from rl4sys.analysis.curves import Curve, make_curve
 from rl4sys.config import Settings, load
 from rl4sys.errors import ConfigError, RunError
+from rl4sys.experiment.lock import is_held
 from rl4sys.experiment.record import (
     CONFIG,
     CREATED,
@@ -21,7 +22,6 @@ from rl4sys.experiment.record import (
     RUNNING,
     STATUS,
     config_hash,
-    is_held,
     is_run,
     not_a_run,
 )

@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-from rl4sys.cli import analyze, check_env, compare, config, evaluate, serve, simulate, status, train, verify
+from rl4sys.cli import (
+    analyze,
+    check_env,
+    cleanup,
+    compare,
+    config,
+    evaluate,
+    export,
+    list_runs,
+    serve,
+    show_run,
+    simulate,
+    status,
+    store,
+    tag,
+    train,
+    verify,
+)
 
 app = typer.Typer(
     name="rl4sys",
@@ -36,10 +53,16 @@ def rl4sys(
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("simulate")(simulate.simulate)
+app.command("list")(list_runs.list_runs)
+app.command("show")(show_run.show)
+app.command("tag")(tag.tag)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("analyze")(analyze.analyze)
+app.command("export")(export.export)
+app.command("cleanup")(cleanup.cleanup)
 app.command("check-env")(check_env.check_env)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.add_typer(config.app, name="config")
+app.add_typer(store.app, name="store")

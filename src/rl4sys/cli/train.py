@@ -17,7 +17,7 @@ from rl4sys import config as files
 from rl4sys.cli.notes import Notes
 from rl4sys.cli.words import Words, changes
 from rl4sys.config import Settings
-from rl4sys.errors import ConfigError
+from rl4sys.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from rl4sys.cli.display import Display
@@ -196,6 +196,11 @@ def _resume(
     from rl4sys.experiment.run import Run
 
     run = Run.open(path)
+    if not run.checkpoints.names():
+        raise CheckpointError(
+            f"{path} has no checkpoint to go on from: it ended before its first, or `rl4sys cleanup` removed them. "
+            f"Start it again: rl4sys train {path}/configs/config.yaml"
+        )
     # Held from here on: what another process is training must not change under it.
     with run.locked():
         settings = run.config.to_settings()

@@ -18,10 +18,10 @@ PATIENCE_SECONDS = 60.0
 """How long a process waits for others that write."""
 
 _RETRY_SECONDS = 0.01
-_MOST_MAKES = 3
+_TRIES = 3
 _UNUSABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
-_MOVED = 8 | 4 << 8
-"""SQLITE_READONLY_DBMOVED: the file was deleted, or made anew by another, while it was open."""
+_GONE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
+"""What SQLite says, among other things, of a file that somebody deleted while it was open."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 Result = TypeVar("Result")
@@ -40,36 +40,48 @@ class Index:
 
         An ``action`` that meets damage is done again from its beginning.
         """
-        deadline, makes = time.monotonic() + patience_seconds, _MOST_MAKES
+        deadline, tries = time.monotonic() + patience_seconds, _TRIES
         while True:
             try:
                 with self._opened(patience_seconds) as database:
                     return action(database)
             except sqlite3.Error as problem:
-                if (is_busy(problem) or _moved(problem)) and time.monotonic() < deadline:
+                if is_busy(problem) and time.monotonic() < deadline:
                     time.sleep(_RETRY_SECONDS)
-                elif _is(problem, _UNUSABLE) and makes > 0:
-                    makes -= 1
-                    self._make_anew(problem)
+                elif _is(problem, (*_UNUSABLE, *_GONE)) and tries > 0:
+                    tries -= 1
+                    self._make_anew_if_unusable(problem)
                 else:
                     raise
 
     @contextmanager
     def _opened(self, patience_seconds: float) -> Iterator[sqlite3.Connection]:
-        uri = f"{self._path.resolve().as_uri()}?mode=rw"
-        with closing(sqlite3.connect(uri, uri=True, timeout=patience_seconds, isolation_level=None)) as database:
-            database.execute("PRAGMA synchronous = NORMAL")
-            self._check_version(database)
+        with (
+            _locked(self._path.parent, fcntl.LOCK_SH, wait=patience_seconds > 0),
+            closing(self._connected(patience_seconds)) as database,
+        ):
             yield database
+
+    def _connected(self, patience_seconds: float) -> sqlite3.Connection:
+        uri = f"{self._path.resolve().as_uri()}?mode=rw"
+        database = sqlite3.connect(uri, uri=True, timeout=patience_seconds, isolation_level=None)
+        try:
+            # What a power cut loses or spoils is made again; a run need not wait for a disk on its account.
+            database.execute("PRAGMA synchronous = OFF")
+            self._check_version(database)
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
 
     def _check_version(self, database: sqlite3.Connection) -> None:
         found = database.execute("PRAGMA user_version").fetchone()[0]
         if found != self._version:
             raise _damage(f"its version is {found}, not {self._version}")
 
-    def _make_anew(self, problem: sqlite3.Error) -> None:
-        """One process does; others that wanted to find it done."""
-        with _held(self._path.parent):
+    def _make_anew_if_unusable(self, problem: sqlite3.Error) -> None:
+        """While nobody has it open. One process makes it; others that wanted to find it made."""
+        with _locked(self._path.parent, fcntl.LOCK_EX):
             if self._is_whole():
                 return
             if self._path.exists():
@@ -93,10 +105,10 @@ class Index:
 
     def _is_whole(self) -> bool:
         try:
-            with self._opened(PATIENCE_SECONDS) as database:
+            with closing(self._connected(PATIENCE_SECONDS)) as database:
                 check_whole(database)
         except sqlite3.Error as problem:
-            if _is(problem, _UNUSABLE):
+            if _is(problem, (*_UNUSABLE, *_GONE)):
                 return False
             raise
         return True
@@ -142,11 +154,7 @@ def memory_index(schema: str) -> sqlite3.Connection:
 
 def is_busy(problem: Exception) -> bool:
     """Whether others kept the database from us, and nothing is wrong with it."""
-    return _is(problem, _BUSY)
-
-
-def _moved(problem: sqlite3.Error) -> bool:
-    return getattr(problem, "sqlite_errorcode", 0) == _MOVED
+    return isinstance(problem, BlockingIOError) or _is(problem, _BUSY)
 
 
 def _is(problem: Exception, codes: tuple[int, ...]) -> bool:
@@ -159,10 +167,21 @@ def _companions(path: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _held(directory: Path) -> Iterator[None]:
+def _locked(directory: Path, kind: int, *, wait: bool = True) -> Iterator[None]:
+    """Shared by all that have the file open, alone for who puts another in its place."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
+
+
+def _flock(descriptor: int, kind: int) -> None:
+    try:
+        fcntl.flock(descriptor, kind)
+    except BlockingIOError:
+        raise
+    except OSError:
+        # Some network file systems lock no directories. What is lost where two make the file at once is found again.
+        return

@@ -5,7 +5,6 @@ Nothing here imports a component, so that looking at runs is quick and runs noth
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -17,10 +16,11 @@ from typing import Any, TypeVar
 
 from rl4sys.config import Settings, load
 from rl4sys.errors import ConfigError, RunError
+from rl4sys.experiment.lock import is_held
 from rl4sys.experiment.outcome import REWARDS, Outcome, read_outcome
 
 CONFIG, PROVENANCE = "configs/config.yaml", "configs/provenance.json"
-STATUS, METRICS, TAGS, LOCK = "status.json", "metrics.jsonl", "tags.json", ".lock"
+STATUS, METRICS, TAGS = "status.json", "metrics.jsonl", "tags.json"
 
 CREATED, RUNNING, INTERRUPTED = "created", "running", "interrupted"
 """A run that never began; one that a process trains; one that says so though no process does."""
@@ -57,11 +57,15 @@ class RunRecord:
     seed: int
     status: str
     started: str
+    updated: str
+    """When something last happened to it."""
     finished: str | None
     git_hash: str | None
     config_hash: str
     """The same for runs of one config, whatever their seeds."""
     steps: int
+    settings: Settings
+    """As they stand in its config."""
     outcome: Outcome
 
     @property
@@ -104,10 +108,11 @@ def read_record(path: Path, before: RunRecord | None = None) -> RunRecord:
 
 
 def _read(path: Path, outcome: Outcome | None) -> RunRecord:
-    setup, provenance, status = _setup(path / CONFIG), _read_object(path / PROVENANCE), _read_object(path / STATUS)
+    setup, provenance, status = _setup(path / CONFIG), read_object(path / PROVENANCE), read_object(path / STATUS)
     outcome = read_outcome(path / METRICS, outcome)
     started = str(provenance.get("started") or _modified(path / CONFIG))
     said = str(status.get("status", CREATED))
+    updated = str(status.get("time") or (_modified(path / STATUS) if status else started))
     return RunRecord(
         path=path,
         id=str(provenance.get("id") or _id_of_old(setup, started)),
@@ -118,10 +123,12 @@ def _read(path: Path, outcome: Outcome | None) -> RunRecord:
         seed=setup.seed,
         status=said,
         started=started,
-        finished=None if said in (CREATED, RUNNING) else str(status.get("time") or _modified(path / STATUS)),
+        updated=updated,
+        finished=None if said in (CREATED, RUNNING) else updated,
         git_hash=str(provenance["git_hash"]) if provenance.get("git_hash") else None,
         config_hash=setup.config_hash,
         steps=int(status.get("steps", outcome.step)),
+        settings=setup.settings,
         outcome=outcome,
     )
 
@@ -139,18 +146,6 @@ def with_true_status(record: RunRecord) -> RunRecord:
     return now if is_held(record.path) else replace(now, status=INTERRUPTED)
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process trains the run now."""
-    try:
-        with (path / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
 @dataclass(frozen=True)
 class _Setup:
     """What is needed of a config."""
@@ -161,6 +156,7 @@ class _Setup:
     environment: str
     first_tags: tuple[str, ...]
     config_hash: str
+    settings: Settings
 
 
 def _setup(path: Path) -> _Setup:
@@ -180,6 +176,7 @@ def _parsed_setup(path: Path, *_stamp: int) -> _Setup:
         environment=str(environment.get("name", "")),
         first_tags=tuple(experiment.get("tags") or ()),
         config_hash=config_hash(settings),
+        settings=settings,
     )
 
 
@@ -193,7 +190,7 @@ def _block(settings: Settings, name: str) -> Mapping[str, Any]:
 def config_hash(settings: Settings) -> str:
     """A short name for all settings that count; runs that share it differ in seed, label and bookkeeping at most."""
     counted = {key: value for key, value in _dotted(settings) if counts(key)}
-    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(counted, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def _dotted(settings: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,7 +217,7 @@ def _tags(path: Path, first: tuple[str, ...]) -> tuple[str, ...]:
     return first if tags is None else tuple(str(tag).encode().decode() for tag in tags)
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """A JSON object; one that was never written is empty."""
     return _read_json(path, dict) or {}
 

@@ -16,7 +16,6 @@ The root it lies in has an index of all runs (`experiment.store`), which is told
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -26,22 +25,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rl4sys import config
 from rl4sys.errors import RunError
 from rl4sys.experiment.checkpoint import CheckpointStore
 from rl4sys.experiment.config import ExperimentConfig, parse_experiment
 from rl4sys.experiment.files import replace_file, write_synced
+from rl4sys.experiment.lock import hold
 from rl4sys.experiment.provenance import provenance
-from rl4sys.experiment.record import CONFIG, ID_LENGTH, LOCK, METRICS, PROVENANCE, RUNNING, STATUS, is_run, not_a_run
+from rl4sys.experiment.record import CONFIG, ID_LENGTH, METRICS, PROVENANCE, RUNNING, STATUS, is_run, not_a_run
 from rl4sys.experiment.store import register
 
 _FOLDERS = ("checkpoints", "logs", "videos", "configs")
 _REGISTER_SECONDS = 10.0
 """Between two entries of a run that goes on: who reads the index looks at the directory anyway."""
-_LOCK_TRIES, _LOCK_RETRY_SECONDS = 10, 0.01
-"""Whoever looks whether a run is held holds it himself for an instant."""
 
 
 class Run:
@@ -127,11 +125,7 @@ class Run:
         if self._held:
             yield
             return
-        with (self.path / LOCK).open("w") as file:
-            try:
-                _lock(file)
-            except BlockingIOError as problem:
-                raise RunError(f"{self.path} is being trained by another process; wait for it or stop it") from problem
+        with hold(self.path):
             self._held = True
             try:
                 yield
@@ -156,15 +150,6 @@ class Run:
 
     def _write_config(self) -> None:
         replace_file(self.path / CONFIG, config.to_yaml(self.config.to_settings()).encode())
-
-
-def _lock(file: IO[str]) -> None:
-    for _ in range(_LOCK_TRIES - 1):
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_RETRY_SECONDS)
-    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _cannot_create(root: Path, problem: OSError) -> RunError:

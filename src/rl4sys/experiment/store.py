@@ -37,13 +37,14 @@ FILE = "registry.db"
 LOCAL, LIVE = Path("experiments"), Path("live")
 """Where runs are made unless something else is said: those trained here, and a server's policies."""
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE runs (
   directory TEXT PRIMARY KEY, id TEXT NOT NULL, name TEXT NOT NULL, tags TEXT NOT NULL, algorithm TEXT NOT NULL,
-  environment TEXT NOT NULL, seed TEXT NOT NULL, status TEXT NOT NULL, started TEXT NOT NULL, finished TEXT,
+  environment TEXT NOT NULL, seed TEXT NOT NULL, status TEXT NOT NULL, started TEXT NOT NULL,
+  updated TEXT NOT NULL, finished TEXT,
   git_hash TEXT, config_hash TEXT NOT NULL, steps INTEGER NOT NULL, reward REAL, best_reward REAL,
-  outcome TEXT NOT NULL, stamps TEXT NOT NULL) WITHOUT ROWID;
+  settings TEXT NOT NULL, outcome TEXT NOT NULL, stamps TEXT NOT NULL) WITHOUT ROWID;
 """
 _STAMPED = (CONFIG, PROVENANCE, STATUS, TAGS, METRICS)
 _TRAINED = (STATUS, METRICS)
@@ -150,6 +151,7 @@ class Store:
             "path": self.root / row["directory"],
             "tags": tuple(json.loads(row["tags"])),
             "seed": int(row["seed"]),
+            "settings": json.loads(row["settings"]),
             "outcome": Outcome(**json.loads(row["outcome"])),
         }
         record = RunRecord(**values)
@@ -288,6 +290,7 @@ _PLAIN_COLUMNS = (
     "environment",
     "status",
     "started",
+    "updated",
     "finished",
     "git_hash",
     "config_hash",
@@ -305,6 +308,7 @@ def _write(database: sqlite3.Connection, directory: str, found: _Indexed) -> Non
         "tags": json.dumps(record.tags),
         "reward": record.reward,
         "best_reward": record.best_reward,
+        "settings": json.dumps(record.settings, default=str),
         "outcome": json.dumps(asdict(record.outcome)),
         "stamps": found.stamps,
     }
