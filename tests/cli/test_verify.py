@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rl4sys.config import load, override, to_yaml
 
 from .conftest import Rl4sys
@@ -32,7 +34,27 @@ def test_verify_says_where_a_run_first_differs_and_why(rl4sys: Rl4sys, finished_
     assert {"step", "part", "name", "recorded", "repeated", "largest"} <= set(answer["differences"][0])
 
 
+def test_verify_that_is_interrupted_says_neither(
+    rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rl4sys.lab.verify.repeat", interrupted)
+    assert rl4sys("verify", finished_run).exit_code == 130
+
+
 def test_verify_of_no_run_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -> None:
     outcome = rl4sys("verify", tmp_path)
     assert outcome.exit_code == 2
     assert "is not a run directory" in outcome.err
+
+
+def test_a_debugged_run_ends_with_a_profile(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+    outcome = rl4sys("train", small_file, "--debug", "--total-timesteps", "200", "training.num_eval_episodes=3")
+    assert outcome.exit_code == 0, outcome.err
+    assert "--debug makes" not in outcome.out
+    for work in ("environment", "acting", "update: backward", "evaluation", "checkpoint"):
+        assert f"│ {work} " in outcome.out
+    folder = next((tmp_path / "experiments").glob("small_ppo_*")) / "logs/debug"
+    assert f"histograms, findings and trace.json: {folder.relative_to(tmp_path)}" in outcome.out

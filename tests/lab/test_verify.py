@@ -244,6 +244,14 @@ def test_a_run_made_longer_is_repeated_in_its_two_lives(tmp_path: Path) -> None:
     assert edited.reasons[0].endswith("training.total_timesteps was 288 and is 576")
 
 
+def test_a_run_whose_repetition_ends_before_it_differs(tmp_path: Path) -> None:
+    rows = ("training.eval_frequency=96", "logging.frequency=96")
+    path = train(tmp_path, "ppo", "algorithm.lr=1e-3", "training.total_timesteps=192", *rows)
+    edit(path, "training.total_timesteps=96")
+    verdict = verified(path)
+    assert ("length", "went on to step 192", "ended") in {(d.name, d.recorded, d.repeated) for d in verdict.first}
+
+
 def test_a_resume_that_an_earlier_release_did_not_note_is_named(copy: Path) -> None:
     provenance = json.loads((copy / "configs/provenance.json").read_text())
     del provenance["config"]

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rl4sys.lab.difference import Difference
     from rl4sys.lab.verdict import Tell, Verdict
 
-_DIFFERS = 1
+_DIFFERS, _INTERRUPTED = 1, 130
 _MOST_SHOWN = 8
 _PARTS = {
-    "metrics": "rows of metrics",
-    "experience": "digests of experience",
-    "checkpoint": "checkpoints",
-    "policy": "policies",
+    "metrics": ("row of metrics", "rows of metrics"),
+    "experience": ("digest of experience", "digests of experience"),
+    "checkpoint": ("checkpoint", "checkpoints"),
+    "policy": ("policy", "policies"),
 }
 
 
@@ -59,8 +59,12 @@ def verify(
     from rl4sys.lab.verify import verify as repeat_and_compare
 
     opened = Run.open(find_run(run, root))
-    with _progress() as tell:
-        verdict = repeat_and_compare(opened, steps=steps, threads=threads, tell=tell)
+    try:
+        with _progress() as tell:
+            verdict = repeat_and_compare(opened, steps=steps, threads=threads, tell=tell)
+    except KeyboardInterrupt:
+        # Not 1, which would say that the run differs.
+        raise typer.Exit(_INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(_as_json(verdict), indent=1))
     else:
@@ -102,7 +106,9 @@ def _show(console: Console, verdict: Verdict) -> None:
         _line(console, f"{name}: [bold red]differs[/], first at step {verdict.first[0].step:,}; {_agreement(verdict)}")
         _show_differences(console, verdict.first)
     compared = verdict.compared.things
-    things = ", ".join(f"{compared[part]:,} {words}" for part, words in _PARTS.items() if part in compared)
+    things = ", ".join(
+        f"{compared[part]:,} {words[compared[part] != 1]}" for part, words in _PARTS.items() if part in compared
+    )
     _line(console, f"  compared: {things}; {verdict.compared.leaves:,} numbers and tensors in all")
     for text in verdict.not_compared:
         _line(console, f"  not compared: {escape(text)}")

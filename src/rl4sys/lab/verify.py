@@ -126,7 +126,10 @@ class Comparison:
         return recorded, repeated
 
     def _compare_ends(self, *, finished: bool) -> None:
-        """Rows that only one of the two has."""
+        """Rows that only one of the two has, and steps that only the run took."""
+        if self.reached < self._until:
+            ended = Difference(self.reached, ALL, "length", f"went on to step {self._until:,}", "ended")
+            self.ledger.note([ended], self.reached)
         for part, book in self._books.items():
             lacking = book.lacking(self.reached)
             if lacking is not None:
