@@ -24,6 +24,7 @@ from rl4sys.environments.multigoal import MultiGoalOptions
 from rl4sys.experiment.config import (
     ExperimentSettings,
     LoggingSettings,
+    MlflowSettings,
     TrainingSettings,
     WandbSettings,
 )
@@ -41,7 +42,20 @@ paths beside the file), and any setting can be changed on the command line: `alg
 *schedule* is a number, or a line `{start: 1e-3, end: 0.0, fraction: 1.0}` over that part of training, or
 `{start: 1e-3, end: 0.0, steps: 10000}` over so many steps, for training that has no end.
 
-`rl4sys config schema` prints a JSON Schema, with which editors complete and check these files.
+`rl4sys config schema` prints a JSON Schema, with which editors complete and check these files (`--kind client` that
+of clients). Write it to a file, and name the file in the first line of a config; editors with a YAML language server
+(VS Code with the extension "YAML", Neovim, Helix) then know every setting, its kind and what it is for:
+
+    rl4sys config schema > rl4sys.schema.json
+
+```yaml
+# yaml-language-server: $schema=rl4sys.schema.json
+algorithm: {name: ppo}
+environment: {name: CartPole-v1}
+```
+
+Files say which version of this format they are of (`version: 1`). `rl4sys config migrate FILE` rewrites an older one,
+or one in the words of another library: see [commands](commands.md). Runs of earlier versions stay open to every command.
 
 Besides the blocks below: `version` (of this format, 1) and `plugins` (modules or Python files with components of
 your own).
@@ -57,7 +71,7 @@ _ENVIRONMENT_OPTIONS: dict[str, type[Config]] = {
 }
 
 
-def page() -> str:
+def all_sections() -> list[tuple[str, type[Config]]]:
     sections: list[tuple[str, type[Config]]] = [("experiment", ExperimentSettings)]
     sections += [(f"algorithm, `name: {name}`", ALGORITHMS.get(name).Config) for name in ALGORITHMS.names()]
     sections += [("dataset", DatasetConfig), ("warm_start", WarmStartConfig)]
@@ -69,6 +83,7 @@ def page() -> str:
     sections += [(f"buffer, `type: {name}`", BUFFERS.get(name).Config) for name in BUFFERS.names()]
     sections.append(("buffer, `type: union`: a pool", PoolConfig))
     sections += [("training", TrainingSettings), ("logging", LoggingSettings), ("logging.wandb", WandbSettings)]
+    sections.append(("logging.mlflow", MlflowSettings))
     sections += [
         ("training server", ServerConfig),
         ("training server: limits", Limits),
@@ -76,7 +91,11 @@ def page() -> str:
     ]
     sections += [("client", ClientConfig), ("client: server", ServerSettings), ("client: server.tls", ClientTls)]
     sections.append(("client: outbox", OutboxSettings))
-    return HEAD + "".join(f"\n## {title}\n\n{_table(model)}" for title, model in sections)
+    return sections
+
+
+def page() -> str:
+    return HEAD + "".join(f"\n## {title}\n\n{_table(model)}" for title, model in all_sections())
 
 
 def _table(model: type[Config]) -> str:

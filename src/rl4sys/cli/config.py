@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -47,18 +48,43 @@ def check(source: _Source, changes: _Changes = None, debug: _Debug = False) -> N
     typer.echo(f"{source}: ok")
 
 
+class Kind(StrEnum):
+    """What a file describes."""
+
+    experiment = "experiment"
+    client = "client"
+    server = "server"
+
+
 @app.command()
 def schema(
     source: Annotated[
         str | None, typer.Argument(metavar="[CONFIG]", help="Include the components of this config's plugins.")
     ] = None,
+    kind: Annotated[Kind, typer.Option(help="Which files: those of experiments, of clients, …")] = Kind.experiment,
+    debug: _Debug = False,
 ) -> None:
-    """Print the JSON Schema of config files, for editors that complete and check them."""
+    """Print the JSON Schema of config files, for editors that complete and check them.
+
+    - `rl4sys config schema > rl4sys.schema.json` is the schema of experiments.
+
+    - `# yaml-language-server: $schema=rl4sys.schema.json` as first line of a YAML file has an editor use it.
+    """
     if source is not None:
         _read(source, None)
-    from rl4sys.experiment.schema import experiment_schema
+    typer.echo(json.dumps(_schema(kind), indent=2))
 
-    typer.echo(json.dumps(experiment_schema(), indent=2))
+
+def _schema(kind: Kind) -> dict[str, Any]:
+    from rl4sys.experiment.schema import client_schema, experiment_schema, plain_schema
+
+    if kind is Kind.experiment:
+        return experiment_schema()
+    if kind is Kind.client:
+        return client_schema()
+    from rl4sys.server.config import ServerConfig
+
+    return plain_schema(ServerConfig)
 
 
 @app.command()

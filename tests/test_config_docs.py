@@ -1,0 +1,86 @@
+"""Every option is documented where it is defined, and in the reference."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import rl4sys
+from rl4sys.algorithms.schedule import Schedule
+from rl4sys.client.config import ClientConfig
+from rl4sys.config import Config, load
+from rl4sys.experiment.config import ExperimentConfig
+from rl4sys.experiment.schema import client_schema, experiment_schema
+from rl4sys.learner import LearnerConfig
+
+sys.path.append(str(Path(__file__).parent.parent / "scripts"))
+import config_reference
+
+ELSEWHERE = {ExperimentConfig, Schedule, LearnerConfig}
+"""Described block by block; described in the head of the page; not written in files."""
+
+DATA = Path(__file__).parent / "data"
+
+
+def every_model() -> set[type[Config]]:
+    """The settings models of the package that nothing is derived from."""
+    for module in pkgutil.walk_packages(rl4sys.__path__, "rl4sys."):
+        if not module.name.startswith(("rl4sys.examples", "rl4sys.__main__")):
+            importlib.import_module(module.name)
+    found: set[type[Config]] = set()
+    waiting = [Config]
+    while waiting:
+        model = waiting.pop()
+        derived = [other for other in model.__subclasses__() if other.__module__.startswith("rl4sys.")]
+        waiting += derived
+        if not derived:
+            found.add(model)
+    return found
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    models = every_model() | ELSEWHERE - {LearnerConfig, Schedule}
+    assert len(models) > 40, "too few to be all"
+    missing = [
+        f"{model.__name__}.{name}"
+        for model in models - {LearnerConfig}
+        for name, field in model.model_fields.items()
+        if not field.description
+    ]
+    assert missing == []
+
+
+def test_every_model_has_its_section_in_the_reference() -> None:
+    described = {model for _, model in config_reference.all_sections()}
+    assert {model.__name__ for model in every_model() - described - ELSEWHERE} == set()
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert config_reference.PAGE.read_text() == config_reference.page(), "run scripts/config_reference.py"
+
+
+def test_schemas_tell_editors_every_option_and_what_it_is_for() -> None:
+    schema = experiment_schema()
+    assert schema["properties"]["training"]["description"] == "How long, and what happens on the way."
+    jsonschema.validate({"version": 1, **load("ppo_cartpole")}, schema)
+
+
+def test_the_schema_of_clients_accepts_theirs_and_refuses_a_misspelling() -> None:
+    schema = client_schema()
+    client = {
+        "version": 1,
+        "observation": 8,
+        "action": 4,
+        "algorithm": {"name": "ppo", "lr": 1e-3},
+        "server": {"address": "a:1"},
+    }
+    jsonschema.validate(client, schema)
+    assert set(ClientConfig.model_fields) < set(schema["properties"])
+    for wrong in ({"obsrvation": 8}, {"server": {"adress": "a:1"}}, {"algorithm": {"name": "ppo", "lrr": 1}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**client, **wrong}, schema)
