@@ -55,7 +55,7 @@ environment: {name: CartPole-v1}
 ```
 
 Files say which version of this format they are of (`version: 1`). `rl4sys config migrate FILE` rewrites an older one,
-or one in the words of another library: see [commands](commands.md). Runs of earlier versions stay open to every command.
+or one in the words of another library: see [commands](commands.md). Runs of earlier versions can still be opened.
 
 Besides the blocks below: `version` (of this format, 1) and `plugins` (modules or Python files with components of
 your own).
