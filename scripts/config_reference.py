@@ -28,6 +28,9 @@ from rl4sys.experiment.config import (
     TrainingSettings,
     WandbSettings,
 )
+from rl4sys.lab.ranges import Range
+from rl4sys.lab.sweep import SweepConfig
+from rl4sys.lab.tune import PruningSettings, TuneConfig
 from rl4sys.registry import ALGORITHMS, BUFFERS, NETWORKS
 from rl4sys.server.config import Limits, ServerConfig
 from rl4sys.server.config import TlsSettings as ServerTls
@@ -84,6 +87,12 @@ def all_sections() -> list[tuple[str, type[Config]]]:
     sections.append(("buffer, `type: union`: a pool", PoolConfig))
     sections += [("training", TrainingSettings), ("logging", LoggingSettings), ("logging.wandb", WandbSettings)]
     sections.append(("logging.mlflow", MlflowSettings))
+    sections += [
+        ("sweep (`rl4sys sweep`)", SweepConfig),
+        ("study (`rl4sys tune`)", TuneConfig),
+        ("study: pruning", PruningSettings),
+        ("sweep and study: a range", Range),
+    ]
     sections += [
         ("training server", ServerConfig),
         ("training server: limits", Limits),

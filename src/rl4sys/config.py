@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -46,21 +46,29 @@ class Config(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def load(name_or_path: str | Path) -> Settings:
-    """The settings in a file, or in the shipped experiment of that name, with what it extends merged in."""
-    return _load(find(str(name_or_path)), seen=())
+def load(name_or_path: str | Path, group: str = "experiments") -> Settings:
+    """The settings in a file, or in the shipped one of that name, with what it extends merged in."""
+    return _load(find(str(name_or_path), group=group), seen=())
 
 
-def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """The file a user means: a path as written, a path beside ``beside``, or the name of a shipped file."""
-    shipped = [SHIPPED / group / f"{name_or_path}.yaml" for group in ("experiments", ".")]
+_ONE_OF = {"experiments": "experiment", "sweeps": "sweep", "studies": "study"}
+
+
+def find(name_or_path: str, beside: Path | None = None, group: str = "experiments") -> Path:
+    """The file a user means: a path as written, a path beside ``beside``, or a shipped file of ``group``.
+
+    Shipped files go by their name, or by a path such as configs/experiments/ppo_cartpole.yaml.
+    """
+    shipped = [SHIPPED / folder / f"{name_or_path}.yaml" for folder in (group, ".")]
+    if name_or_path.startswith(f"{SHIPPED.name}/"):
+        shipped.append(SHIPPED.parent / name_or_path)
     for path in [(beside or Path()) / name_or_path, Path(name_or_path), *shipped]:
         if _is_file(path):
             return path
-    known = [*shipped_names("experiments"), *(path.name for path in Path().glob("*.y*ml"))]
+    known = [*shipped_names(group), *(path.name for path in Path().glob("*.y*ml"))]
     raise ConfigError(
-        f"no config file {name_or_path!r}, and no shipped experiment of that name{did_you_mean(name_or_path, known)}"
-        f" Shipped: {', '.join(shipped_names('experiments'))}."
+        f"no config file {name_or_path!r}, and no shipped {_ONE_OF[group]} of that name"
+        f"{did_you_mean(name_or_path, known)} Shipped: {', '.join(shipped_names(group))}."
     )
 
 
@@ -83,8 +91,13 @@ def override(settings: Settings, assignments: Iterable[str]) -> Settings:
         key, equals, text = assignment.partition("=")
         if not equals or not key:
             raise ConfigError(f"{assignment!r} is not an override; write key.path=value, such as algorithm.lr=1e-3")
-        result = _merge(result, _nested(key.split("."), parse_yaml(text, f"the override {assignment!r}")), at="")
+        result = change(result, key, parse_yaml(text, f"the override {assignment!r}"))
     return result
+
+
+def change(settings: Settings, key: str, value: Any) -> Settings:
+    """A copy with the setting of that dotted name replaced; a block is merged into the one that is there."""
+    return _merge(settings, _nested(key.split("."), value), at="")
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], at: str = "") -> dict[str, tuple[Any, Any]]:
@@ -289,11 +302,14 @@ def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel] | None:
-    for part in loc:
+    parts = iter(loc)
+    for part in parts:
         field = model.model_fields.get(str(part))
         options = [field.annotation, *get_args(field.annotation)] if field else []
         nested = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
         if not nested:
             return None
         model = nested[0]
+        if field is not None and get_origin(field.annotation) is dict:
+            next(parts, None)
     return model

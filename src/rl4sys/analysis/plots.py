@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,11 @@ def check_suffix(path: Path) -> None:
 
 def draw(chart: Chart, path: Path) -> None:
     """Write the chart to a file, of the kind that its name ends in."""
+    save(lambda: _figure(chart), path)
+
+
+def save(make: Callable[[], Figure], path: Path) -> None:
+    """Make a figure in the style of all our plots and write it to a file, of the kind that its name ends in."""
     check_suffix(path)
     try:
         import matplotlib
@@ -51,7 +57,7 @@ def draw(chart: Chart, path: Path) -> None:
             "plots need matplotlib, which is not installed: pip install 'rl4sys[train]'"
         ) from problem
     with matplotlib.rc_context(_STYLE):
-        figure = _figure(chart)
+        figure = make()
         # Neither a date nor a version: the same runs give the same file.
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         try:

@@ -21,8 +21,10 @@ from rl4sys.cli import (
     simulate,
     status,
     store,
+    sweep,
     tag,
     train,
+    tune,
     verify,
 )
 
@@ -61,6 +63,8 @@ app.command("verify")(verify.verify)
 app.command("analyze")(analyze.analyze)
 app.command("export")(export.export)
 app.command("cleanup")(cleanup.cleanup)
+app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("check-env")(check_env.check_env)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)

@@ -114,7 +114,7 @@ def migrate(
 @app.command("list")
 def list_configs() -> None:
     """List what ships with the package: experiments to train, and parts to extend."""
-    for group in ("experiments", "algorithms", "environments", "networks"):
+    for group in ("experiments", "sweeps", "studies", "algorithms", "environments", "networks"):
         typer.echo(f"{group}:")
         for name in files.shipped_names(group):
             typer.echo(f"  {name}")

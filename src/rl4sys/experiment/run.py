@@ -58,7 +58,7 @@ class Run:
     def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
         """A new directory, named by experiment and time, with its folders, config and provenance."""
         try:
-            path = _new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}")
+            path = new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}")
         except OSError as problem:
             raise _cannot_create(root, problem) from problem
         return cls.create_at(path, config, now)
@@ -168,7 +168,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def _new_directory(root: Path, name: str) -> Path:
+def new_directory(root: Path, name: str) -> Path:
     """``name``, or ``name-2``, … where that exists already."""
     root.mkdir(parents=True, exist_ok=True)
     number = 1
