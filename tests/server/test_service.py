@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from rl4sys.client import RL4SysAgent, load_policy
 from rl4sys.errors import SpecError
 from rl4sys.experiment.metrics import read_metrics
+from rl4sys.experiment.store import Store, find_run
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.server.acting import decide_alone
@@ -102,6 +103,10 @@ def test_a_policy_is_a_run_directory_like_any_other(server: LiveServer) -> None:
     kept = sorted(path for path in (run / "versions").iterdir())
     assert 1 < len(kept) <= 20
     assert load_policy(kept[-1]).version == int(kept[-1].stem)
+    [listed] = [record for record in Store(server.root).runs() if record.path == run]
+    assert (listed.name, listed.algorithm, listed.status) == ("a-run", "ppo", "running")
+    assert listed.reward == rows[-1]["episode/return"]
+    assert find_run("a-run", server.root) == run
 
 
 def test_what_was_acknowledged_can_be_read_back_as_a_data_set(server: LiveServer) -> None:
