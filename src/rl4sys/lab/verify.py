@@ -36,6 +36,7 @@ def verify(run: Run, *, steps: int | None = None, threads: int | None = None, te
     with run.locked(), tempfile.TemporaryDirectory(prefix="rl4sys-verify-") as folder:
         try:
             repeat(Path(folder) / run.path.name, config, recorded.lives(), until, comparison.look)
+            comparison.end()
         except NumericalError as problem:
             comparison.fail(str(problem))
     if not comparison.ledger.compared.things:
@@ -78,14 +79,12 @@ class Comparison:
 
     def look(self, trainer: Trainer, run: Run) -> bool:
         """Compare what has come since the last time; true once the two have parted for good."""
-        self._trainer, progress = trainer, trainer.progress()
-        self.reached = progress.steps
+        self._trainer = trainer
+        self.reached = trainer.progress().steps
         for part, path in ((EXPERIENCE, run.digests), (METRICS, run.metrics)):
             self._compare_rows(part, path)
         if self.reached in self._recorded.checkpoints:
             self._compare_checkpoint(trainer)
-        if not self._parted and (progress.finished or self.reached >= self._until):
-            self._compare_ends(finished=progress.finished)
         if self._tell is not None:
             self._tell(min(self.reached, self._until), self._until)
         return self._parted
@@ -124,6 +123,11 @@ class Comparison:
             self.not_compared.append(f"experience to step {self.reached:,}, of which an earlier release kept no digest")
             return _without(recorded, ("logbook",)), _without(repeated, ("logbook",))
         return recorded, repeated
+
+    def end(self) -> None:
+        """Compare what only one of the two has, once the repetition is through all lives of the run."""
+        if not self._parted and self._trainer is not None:
+            self._compare_ends(finished=self._trainer.progress().finished)
 
     def _compare_ends(self, *, finished: bool) -> None:
         """Rows that only one of the two has, and steps that only the run took."""
