@@ -21,6 +21,7 @@ from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.dm_control import DMControlOptions
 from rl4sys.environments.goals import BitFlipOptions, PointReachOptions
 from rl4sys.environments.multigoal import MultiGoalOptions
+from rl4sys.experiment.alerts import KINDS, AlertSettings, Rule
 from rl4sys.experiment.config import (
     ExperimentSettings,
     LoggingSettings,
@@ -87,6 +88,9 @@ def all_sections() -> list[tuple[str, type[Config]]]:
     sections.append(("buffer, `type: union`: a pool", PoolConfig))
     sections += [("training", TrainingSettings), ("logging", LoggingSettings), ("logging.wandb", WandbSettings)]
     sections.append(("logging.mlflow", MlflowSettings))
+    sections.append(("alerts", AlertSettings))
+    sections.append(("alerts.rules: every rule", Rule))
+    sections += [(f"alerts.rules, `kind: {kind}`", rule) for kind, rule in KINDS.items()]
     sections += [
         ("sweep (`rl4sys sweep`)", SweepConfig),
         ("study (`rl4sys tune`)", TuneConfig),
@@ -104,13 +108,23 @@ def all_sections() -> list[tuple[str, type[Config]]]:
 
 
 def page() -> str:
-    return HEAD + "".join(f"\n## {title}\n\n{_table(model)}" for title, model in all_sections())
+    return HEAD + "".join(f"\n## {title}\n\n{_section(model)}" for title, model in all_sections())
 
 
-def _table(model: type[Config]) -> str:
+def _section(model: type[Config]) -> str:
+    """Of a rule: what it is about, and what it can be told that not every rule can."""
+    if Rule not in model.__mro__[1:]:
+        return _table(model)
+    own = [name for name in model.model_fields if name not in Rule.model_fields]
+    about = " ".join(str(model.__doc__).split())
+    return f"{about}\n" + (f"\n{_table(model, own)}" if own else "")
+
+
+def _table(model: type[Config], names: list[str] | None = None) -> str:
     rows = "".join(
         f"| `{name}` | {_kind(field)} | {_default(field)} | {' '.join(str(field.description).split())} |\n"
         for name, field in model.model_fields.items()
+        if names is None or name in names
     )
     return f"| setting | kind | default | |\n|---|---|---|---|\n{rows}"
 
@@ -119,6 +133,8 @@ def _kind(field: FieldInfo) -> str:
     annotation: Any = field.annotation
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     text = re.sub(r"(\w+\.)+", "", text)
+    text = re.sub(r"Union\[(\w+), Literal\['(\w+)'\]\]", r"\1 or \2", text)
+    text = re.sub(r"\w+Rule( \| \w+Rule)*", "rule", text)
     text = re.sub(r"\w+Settings|DatasetConfig|Limits", "block", text)
     return text.replace("Schedule", "schedule").replace("Path", "path").replace("|", "or")
 
@@ -130,6 +146,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(default, Config) and not isinstance(default, Schedule):
         return "see below"
     shown = default.model_dump() if isinstance(default, Config) else default
+    if isinstance(shown, dict) and any(isinstance(value, Config) for value in shown.values()):
+        shown = list(shown)
     return "null" if shown is None else f"`{shown}`"
 
 

@@ -30,10 +30,12 @@ from rl4sys.errors import CheckpointError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.filming import Filming
 from rl4sys.experiment.logbook import Logbook
-from rl4sys.experiment.memory import available_memory, check_memory, in_words
+from rl4sys.experiment.machine import available_memory, in_words
+from rl4sys.experiment.memory import needs_of
 from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
-from rl4sys.learner import Learner, build_learner, learner_cost
+from rl4sys.experiment.watch import Subject, Watch
+from rl4sys.learner import Learner, build_learner
 from rl4sys.policy.base import Policy
 from rl4sys.policy.native_form import NATIVE
 from rl4sys.policy.portable import SnapshotPolicy
@@ -90,6 +92,7 @@ class Trainer:
         self._filming = Filming(run, observer.note) if filmed else None
         self._logbook = Logbook(run, observer.note)
         self._learner = self._make_learner()
+        self._alerts = self._make_alerts()
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
         self._evaluation: Evaluation | None = None
@@ -117,7 +120,12 @@ class Trainer:
 
     def train(self) -> Progress:
         """Run to ``training.total_timesteps``, or to the end of the round in which `stop` was called."""
-        with self._run.locked(), self._closing_actor(), self._logbook.opened(self._steps):
+        with (
+            self._run.locked(),
+            self._closing_actor(),
+            self._logbook.opened(self._steps),
+            self._alerts.opened(alone=True),
+        ):
             self._started_at, self._started_steps = self._clock(), self._steps
             self._write_status("running")
             try:
@@ -160,6 +168,7 @@ class Trainer:
             "best": self._best,
             "steps": self._steps,
             "unsettled_since": self._unsettled_since,
+            "alerts": self._alerts.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -172,6 +181,7 @@ class Trainer:
         self._evaluated_at, self._best = state["evaluated_at"], state["best"]
         self._steps = self._saved_at = int(state["steps"])
         self._unsettled_since = state["unsettled_since"]
+        self._alerts.restore(state.get("alerts", {}))
 
     def _make_learner(self) -> Learner:
         """One that starts from what its config names; a run that is resumed holds all of that already."""
@@ -181,6 +191,12 @@ class Trainer:
         if new:
             self._logbook.add(warm_start(learner, spec, config))
         return learner
+
+    def _make_alerts(self) -> Watch:
+        config, run = self._config, self._run
+        needs = needs_of(self._actor.spec, config.learner("cpu"))
+        subject = Subject(run.path, run.facts(), needs.still, needs.advice)
+        return Watch(config.alerts, subject, self._observer.note)
 
     def _run_rounds(self) -> None:
         if self._saved_at is None:
@@ -274,6 +290,7 @@ class Trainer:
             "evaluation/length": float(np.mean(self._evaluation.lengths)),
         }
         self._logbook.write(self._steps, row)
+        self._alerts.see(self._steps, row)
         improved = self._best is None or mean > self._best
         self._best = mean if improved else self._best
         return improved
@@ -283,7 +300,7 @@ class Trainer:
         if self._recent:
             row["episode/return"] = float(np.mean([e.total_reward for e in self._recent]))
             row["episode/length"] = float(np.mean([e.length for e in self._recent]))
-        self._logbook.write_means(self._steps, row)
+        self._alerts.see(self._steps, self._logbook.write_means(self._steps, row))
         self._write_status("running")
 
     def _save(self, *, best: bool = False) -> None:
@@ -291,6 +308,7 @@ class Trainer:
         self._saved_at = self._steps
 
     def _record_failure(self, problem: BaseException) -> None:
+        self._alerts.fail(self._steps, problem)
         if isinstance(problem, NumericalError):
             name = self._run.checkpoints.save_aside(f"failed_{self._steps}", self.state(), self._learner.portable())
             self._observer.note(f"the state at the failure is kept in {self._run.path}/checkpoints/{name}")
@@ -351,10 +369,10 @@ def build_local_learner(
     if wanted not in (device, "auto"):
         observer.note(f"experiment.device is {wanted}, which this machine does not have; training on {device}")
     settings = config.learner(device)
-    cost = learner_cost(actor.spec, settings)
-    check_memory(cost, available_memory())
-    if cost.buffer_bytes > _LARGE_BUFFER:
-        observer.note(f"the buffer takes {in_words(cost.buffer_bytes)} when full")
+    needs = needs_of(actor.spec, settings)
+    needs.check(available_memory())
+    if needs.cost.buffer_bytes > _LARGE_BUFFER:
+        observer.note(f"the buffer takes {in_words(needs.cost.buffer_bytes)} when full")
     provided = replace(provided, goal_reward=_goal_reward(config, actor.spec))
     return build_learner(actor.spec, settings, config.experiment.seed, provided)
 

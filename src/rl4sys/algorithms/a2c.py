@@ -16,7 +16,7 @@ from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
-from rl4sys.algorithms.numerics import descend, make_rmsprop, set_lr
+from rl4sys.algorithms.numerics import GradNorm, descend, make_rmsprop, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.networks.acting import TorchPolicy
@@ -38,8 +38,8 @@ class A2CConfig(AlgorithmConfig):
     """Weight of the critic's loss."""
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the bonus for undecided policies."""
-    max_grad_norm: float = Field(default=0.5, gt=0)
-    """Gradients longer than this are shortened to it."""
+    max_grad_norm: GradNorm = 0.5
+    """Gradients longer than this are shortened to it; auto: than three times what is usual."""
     normalize_advantage: bool = False
     """Scale advantages to mean 0 and deviation 1 within each rollout."""
     initial_log_std: float = 0.0

@@ -14,7 +14,7 @@ from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.distributions import ILLEGAL
 from rl4sys.algorithms.imitation import Imitation
-from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import OffPolicyConfig, make_replay, move_towards, td_target, weighted_mean
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
@@ -50,8 +50,8 @@ class DQNConfig(OffPolicyConfig):
     """Let the online network choose the action that the target network values (van Hasselt et al. 2016)."""
     dueling: bool = False
     """Estimate the value of the state and the advantage of each action apart (Wang et al. 2016)."""
-    max_grad_norm: float = Field(default=10.0, gt=0)
-    """Gradients longer than this are shortened to it."""
+    max_grad_norm: GradNorm = 10.0
+    """Gradients longer than this are shortened to it; auto: than three times what is usual."""
 
     @property
     def numbers_per_choice(self) -> int:

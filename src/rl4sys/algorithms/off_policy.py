@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rl4sys.algorithms.base import AlgorithmConfig, Options, Recipe
-from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, constant
 from rl4sys.buffers.base import Buffer, Demand
 from rl4sys.networks.base import Blueprint, Tensors, build_network, to_array
@@ -39,8 +39,8 @@ class ReplayConfig(AlgorithmConfig):
     """Environment steps between updates, over all environments."""
     gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
     """Gradient steps each time."""
-    max_grad_norm: float = Field(default=1e6, gt=0)
-    """Gradients longer than this are shortened to it; the default is never."""
+    max_grad_norm: GradNorm = 1e6
+    """Gradients longer than this are shortened to it; auto: than three times what is usual. The default is never."""
 
 
 class OffPolicyConfig(ReplayConfig):

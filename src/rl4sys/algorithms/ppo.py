@@ -21,7 +21,7 @@ from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.imitation import Imitation
-from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.algorithms.windows import cut, gather
 from rl4sys.buffers.base import Batch, Buffer, Demand
@@ -58,8 +58,8 @@ class PPOConfig(AlgorithmConfig):
     """How far the critic's estimate may move in one update; null for no limit."""
     target_kl: float | None = Field(default=None, gt=0)
     """End an update early once the policy has moved 1.5 times this far; null for never."""
-    max_grad_norm: float = Field(default=0.5, gt=0)
-    """Gradients longer than this are shortened to it."""
+    max_grad_norm: GradNorm = 0.5
+    """Gradients longer than this are shortened to it; auto: than three times what is usual."""
     normalize_advantage: bool = True
     """Scale advantages to mean 0 and deviation 1 within each minibatch."""
     window: int = Field(default=32, gt=0, le=100_000)

@@ -20,7 +20,7 @@ from rl4sys.algorithms.actor_critic import ROLES, ActorCritic, blueprints, fit_o
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
 from rl4sys.algorithms.distributions import Law
 from rl4sys.algorithms.imitation import Imitation
-from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
 from rl4sys.networks.acting import TorchPolicy
@@ -52,8 +52,8 @@ class TRPOConfig(AlgorithmConfig):
     """Passes of the critic over each rollout."""
     minibatch_size: int = Field(default=128, gt=0, le=10_000_000)
     """Steps per gradient step of the critic."""
-    max_grad_norm: float = Field(default=10.0, gt=0)
-    """Gradients of the critic longer than this are shortened to it."""
+    max_grad_norm: GradNorm = 10.0
+    """Gradients of the critic longer than this are shortened to it; auto: than three times what is usual."""
     normalize_advantage: bool = True
     """Scale advantages to mean 0 and deviation 1 within each rollout."""
     initial_log_std: float = 0.0

@@ -16,6 +16,7 @@ from rl4sys.cli import (
     evaluate,
     export,
     list_runs,
+    monitor,
     serve,
     show_run,
     simulate,
@@ -66,6 +67,7 @@ app.command("cleanup")(cleanup.cleanup)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
 app.command("check-env")(check_env.check_env)
+app.command("monitor")(monitor.monitor)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.add_typer(config.app, name="config")

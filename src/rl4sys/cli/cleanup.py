@@ -41,7 +41,7 @@ def cleanup(
     """
     from rl4sys.cli.list_runs import read_runs
     from rl4sys.experiment.cleanup import Rules, plan_cleanup, strip_run
-    from rl4sys.experiment.memory import in_words
+    from rl4sys.experiment.machine import in_words
 
     runs, _ = read_runs([root])
     plan = plan_cleanup(runs, Rules(keep_best, timedelta(days=keep_recent)), datetime.now())
@@ -59,7 +59,7 @@ def cleanup(
 def _show(console: Console, plan: Plan, runs: list[RunRecord]) -> None:
     from rl4sys.analysis.wording import counted, figure
     from rl4sys.cli.tables import show_table
-    from rl4sys.experiment.memory import in_words
+    from rl4sys.experiment.machine import in_words
 
     going = [run for run in runs if run.path in plan.strip]
     rows = [

@@ -13,7 +13,7 @@ from rl4sys.cli.notes import Notes
 from rl4sys.cli.show import show_settings
 from rl4sys.errors import ExportError
 from rl4sys.experiment.config import ExperimentConfig
-from rl4sys.experiment.memory import in_words
+from rl4sys.experiment.machine import in_words
 from rl4sys.learner import Learner, learner_cost
 from rl4sys.policy.snapshot import input_size
 from rl4sys.spec import Box, Spec, outline

@@ -104,7 +104,7 @@ class _About:
 
     def _place(self) -> list[_Line]:
         from rl4sys.experiment.cleanup import size_on_disk
-        from rl4sys.experiment.memory import in_words
+        from rl4sys.experiment.machine import in_words
 
         run, names = self._record, self._checkpoints.names()
         whole = [name for name in names if name not in ("latest", "best")]

@@ -16,6 +16,7 @@ from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
 from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.errors import ConfigError
+from rl4sys.experiment.alerts import AlertSettings
 from rl4sys.experiment.migration import migrate_experiment
 from rl4sys.experiment.record import TAG
 from rl4sys.learner import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
@@ -125,6 +126,8 @@ class ExperimentConfig(Config):
     """How long, and what happens on the way."""
     logging: LoggingSettings = LoggingSettings()
     """Where measurements and videos go."""
+    alerts: AlertSettings = AlertSettings()
+    """What to be told of while it trains, and how."""
 
     def learner(self, device: str) -> LearnerConfig:
         """The part that decides how the Learner learns."""
@@ -185,6 +188,7 @@ _PLAIN_BLOCKS: dict[str, type[Config]] = {
     "environment": EnvironmentConfig,
     "training": TrainingSettings,
     "logging": LoggingSettings,
+    "alerts": AlertSettings,
 }
 
 

@@ -55,12 +55,14 @@ class Logbook:
         """Count an update towards the next row of means."""
         self._window.add(metrics)
 
-    def write_means(self, step: int, more: Mapping[str, float]) -> None:
-        """A row of the means since the last such row, with ``more`` beside them."""
+    def write_means(self, step: int, more: Mapping[str, float]) -> Mapping[str, float]:
+        """A row of the means since the last such row, with ``more`` beside them, as it was written."""
         assert self._digests is not None  # rows are written while the book is open
-        self.write(step, {**self._window.take(), **more})
+        row = {**self._window.take(), **more}
+        self.write(step, row)
         if self._digest.text:
             self._digests.log(step, {"experience": self._digest.text})
+        return row
 
     def write(self, step: int, row: Mapping[str, float]) -> None:
         assert self._metrics is not None  # rows are written while the book is open

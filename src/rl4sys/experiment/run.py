@@ -10,6 +10,7 @@
   digests.jsonl            beside each row of means, a checksum of all experience so far
   status.json              running, completed, stopped or failed; how far; how fast
   tags.json                labels, once they were changed from those in the config
+  alerts.jsonl             what the rules of `alerts` had to tell, if anything
 
 The root it lies in has an index of all runs (`experiment.store`), which is told of every change.
 """
@@ -131,6 +132,16 @@ class Run:
                 yield
             finally:
                 self._held = False
+
+    def facts(self) -> dict[str, Any]:
+        """What it is a run of, in a few words."""
+        config = self.config
+        return {
+            "name": config.experiment.name,
+            "algorithm": config.algorithm.name,
+            "environment": config.environment.name,
+            "seed": config.experiment.seed,
+        }
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         record = {**status, "pid": os.getpid(), "time": datetime.now().isoformat(timespec="seconds")}

@@ -111,7 +111,7 @@ class Store:
         indexed = {
             row["directory"]: str(row["stamps"]) for row in _select(database, "SELECT directory, stamps FROM runs")
         }
-        directories = {self._name(path): path for path in _run_directories(self.root, self._note)}
+        directories = {self._name(path): path for path in run_directories(self.root, self._note)}
         for name in {**indexed, **directories}:
             if name not in directories or indexed.get(name) != _stamps(directories[name]):
                 self._update(database, name)
@@ -246,7 +246,7 @@ def _unknown(text: str, root: Path, records: Sequence[RunRecord]) -> str:
     )
 
 
-def _run_directories(folder: Path, note: Callable[[str], None], depth: int = 1) -> Iterator[Path]:
+def run_directories(folder: Path, note: Callable[[str], None], depth: int = 1) -> Iterator[Path]:
     """Every run below a folder; one that has been trained but lost its config is noted."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         path = folder / entry.name
@@ -259,7 +259,7 @@ def _run_directories(folder: Path, note: Callable[[str], None], depth: int = 1) 
         elif any((path / name).is_file() for name in _TRAINED):
             note(f"left out: {path} is damaged: it has no {CONFIG}")
         elif depth < _DEEPEST:
-            yield from _run_directories(path, note, depth + 1)
+            yield from run_directories(path, note, depth + 1)
 
 
 def _is_text(name: str) -> bool:

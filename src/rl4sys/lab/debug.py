@@ -17,7 +17,7 @@ from rl4sys.algorithms.inspection import Inspection
 from rl4sys.algorithms.stopwatch import Stopwatch
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.histograms import HistogramWriter
-from rl4sys.experiment.memory import in_words, resident_memory
+from rl4sys.experiment.machine import in_words, resident_memory
 from rl4sys.experiment.run import Run
 from rl4sys.learner import learner_cost
 from rl4sys.policy.base import Decision, Policy

@@ -20,13 +20,14 @@ def restore_module(module: nn.Module, state: Columns) -> None:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Array]]:
-    """What the optimiser remembers of each parameter, by its position."""
+    """What the optimiser remembers of each parameter, by its position, and of all of them, by name."""
     remembered = optimizer.state_dict()["state"]
     return {str(i): {name: to_array(tensor) for name, tensor in entry.items()} for i, entry in remembered.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: State) -> None:
-    remembered: dict[int, dict[str, Any]] = {
-        int(i): {name: torch.from_numpy(array.copy()) for name, array in entry.items()} for i, entry in state.items()
+    remembered: dict[int | str, dict[str, Any]] = {
+        int(i) if i.isdecimal() else i: {name: torch.from_numpy(array.copy()) for name, array in entry.items()}
+        for i, entry in state.items()
     }
     optimizer.load_state_dict({"state": remembered, "param_groups": optimizer.state_dict()["param_groups"]})

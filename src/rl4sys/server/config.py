@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rl4sys.config import VERSION, Config
+from rl4sys.experiment.alerts import AlertSettings
 
 
 class Limits(Config):
@@ -81,5 +82,7 @@ class ServerConfig(Config):
     """Write TensorBoard event files."""
     log_frequency: int = Field(default=1000, gt=0)
     """Steps between rows of a policy's metrics."""
+    alerts: AlertSettings = AlertSettings()
+    """Rules that every policy is judged by, and whom to tell; see docs/experiments.md."""
     limits: Limits = Limits()
     """What clients may ask for."""

@@ -81,6 +81,7 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
             "keep_checkpoints": server.keep_checkpoints,
         },
         "logging": {"terminal": False, "tensorboard": server.tensorboard, "frequency": server.log_frequency},
+        "alerts": server.alerts.model_dump(mode="json"),
     }
     return parse_experiment(blocks)
 

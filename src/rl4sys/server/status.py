@@ -91,7 +91,7 @@ def _policy_status(session: Session) -> PolicyStatus:
         policy_id=session.policy_id,
         algorithm=session.algorithm,
         state=session.supervisor.state,
-        problem=session.problem,
+        problem=session.problem or "; ".join(progress.get("alerts", ())),
         version=progress.get("version", 0),
         run=str(session.path),
         steps_received=received,

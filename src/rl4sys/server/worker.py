@@ -21,7 +21,7 @@ import socket
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -35,10 +35,12 @@ from rl4sys.errors import ExportError, RL4SysError, RunError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.files import replace_file, write_synced
 from rl4sys.experiment.logbook import Logbook
-from rl4sys.experiment.memory import available_memory, check_memory
+from rl4sys.experiment.machine import available_memory
+from rl4sys.experiment.memory import needs_of
 from rl4sys.experiment.recorded import load_pools, warm_start
 from rl4sys.experiment.run import Run
-from rl4sys.learner import Learner, build_learner, learner_cost
+from rl4sys.experiment.watch import Subject, Watch
+from rl4sys.learner import Learner, build_learner
 from rl4sys.policy.base import Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.registry import load_plugins
@@ -96,8 +98,8 @@ def _open_and_learn(pipe: Pipe, task: Task) -> None:
     with _held(run):
         use_threads(run.config.experiment.threads)
         learner = _build(spec, run)
-        worker = Worker(run, learner, pipe, task.server)
-        worker.resume(spec)
+        worker = Worker(run, learner, spec, pipe, task.server)
+        worker.resume()
         found = {"max_staleness": _staleness(run, live), "not_portable": _why_not_portable(learner)}
         pipe.send(Frame("ready", {**live, "algorithm": run.config.algorithm.name, **found}))
         worker.learn()
@@ -115,7 +117,7 @@ def _open_policy(task: Task) -> tuple[Run, dict[str, Any]]:
     check_spec(spec, task.server.limits)
     learner = live_learner_config(config, "cpu")
     check_cost(spec, learner, task.server.limits)
-    check_memory(learner_cost(spec, learner), available_memory())
+    needs_of(spec, learner).check(available_memory())
     # Built once before anything is written: what cannot be built, acted with or sent leaves no directory behind.
     provided = Provided(pools=load_pools(config.buffer, spec))
     trial = build_learner(spec, learner, config.experiment.seed, provided)
@@ -181,10 +183,12 @@ def _staleness(run: Run, live: Mapping[str, Any]) -> int | None:
 class Worker:
     """Takes rows from the journal, learns, publishes models, writes the run's metrics and checkpoints."""
 
-    def __init__(self, run: Run, learner: Learner, pipe: Pipe, server: ServerConfig) -> None:
-        self._run, self._learner, self._pipe, self._server = run, learner, pipe, server
+    def __init__(self, run: Run, learner: Learner, spec: Spec, pipe: Pipe, server: ServerConfig) -> None:
+        self._run, self._learner, self._spec, self._pipe, self._server = run, learner, spec, pipe, server
         self._journal = Journal(run.path / FILE, read_only=True)
         self._logbook = Logbook(run)
+        self._watch = _make_watch(run, server, spec, self._say)
+        self._heard: dict[str, float] = {}
         self._episodes = _Episodes()
         self._staleness: deque[int] = deque(maxlen=_RECENT)
         self._taken: dict[Sender, int] = {}
@@ -195,19 +199,19 @@ class Worker:
         self._acting: tuple[int, Policy] | None = None
         self._stopping = False
 
-    def resume(self, spec: Spec) -> None:
+    def resume(self) -> None:
         """Go on from the newest checkpoint; where there is none, begin as the config says."""
         if not self._run.checkpoints.names():
-            self._logbook.add(warm_start(self._learner, spec, self._run.config))
+            self._logbook.add(warm_start(self._learner, self._spec, self._run.config))
             return
         found = self._run.checkpoints.load()
         for damage in found.passed_over:
-            self._pipe.send(Frame("note", {"message": f"{damage}; going back to {found.name}"}))
+            self._say(f"{damage}; going back to {found.name}")
         self._restore(found.state)
 
     def learn(self) -> None:
         """Until told to stop, or the server is gone."""
-        with self._logbook.opened(self._logged_at):
+        with self._logbook.opened(self._logged_at), self._watch.opened(alone=False), self._telling_failures():
             self._write_status("running")
             if not self._saved_rows:
                 self._save()
@@ -232,10 +236,15 @@ class Worker:
                     break
             if self._saved_rows[-1] != self._row and saving.passed():
                 self._save()
-            if self._reported_row != self._row and reporting.passed():
-                self._write_status("running")
+            if reporting.passed():
+                self._report()
             if not rows:
                 self._wait_for_more()
+
+    def _report(self) -> None:
+        if self._reported_row != self._row:
+            self._write_status("running")
+        self._watch.look(self._learner.steps, self._silences())
 
     def _wait_for_more(self) -> None:
         self._publish()
@@ -253,10 +262,32 @@ class Worker:
         self._remember(row.sender, row.sequence)
         self._log_if_due()
 
+    def _say(self, message: str) -> None:
+        """For the server's log."""
+        self._pipe.send(Frame("note", {"message": message}))
+
+    @contextmanager
+    def _telling_failures(self) -> Iterator[None]:
+        """A server that goes is no failure of learning."""
+        try:
+            yield
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception as problem:
+            self._watch.fail(self._learner.steps, problem)
+            raise
+
+    def _silences(self) -> dict[str, float]:
+        """Seconds since each client that may still be there sent something."""
+        now, known = time.monotonic(), {sender.client for sender in self._taken}
+        self._heard = {client: at for client, at in self._heard.items() if client in known}
+        return {client: now - at for client, at in self._heard.items()}
+
     def _remember(self, sender: Sender, sequence: int) -> None:
         """The senders heard last, as many as can be connected: it is told with every version."""
         self._taken.pop(sender, None)
         self._taken[sender] = sequence
+        self._heard[sender.client] = time.monotonic()
         if len(self._taken) > self._server.limits.max_clients:
             del self._taken[next(iter(self._taken))]
 
@@ -270,7 +301,7 @@ class Worker:
             "learner/refused_steps": float(self._learner.refused),
             "learner/staleness": float(np.mean(self._staleness)),
         }
-        self._logbook.write_means(steps, row | self._episodes.means())
+        self._watch.see(steps, self._logbook.write_means(steps, row | self._episodes.means()))
 
     def _publish(self) -> None:
         """Tell the server how far learning is, with the model if there is a new one."""
@@ -290,6 +321,7 @@ class Worker:
             "staleness": float(np.mean(self._staleness)) if self._staleness else 0.0,
             "episode_return": self._episodes.means().get("episode/return"),
             "taken": [[sender.client, sender.instance, sequence] for sender, sequence in self._taken.items()],
+            "alerts": self._watch.active(),
         }
         self._pipe.send(Frame("progress", fields, content))
 
@@ -338,6 +370,7 @@ class Worker:
             "row": self._row,
             "saved_rows": list(self._saved_rows),
             "logged_at": self._logged_at,
+            "alerts": self._watch.state(),
         }
 
     def _restore(self, state: State) -> None:
@@ -348,6 +381,7 @@ class Worker:
         self._taken = {Sender(client, instance): sequence for client, instance, sequence in state["taken"]}
         self._row, self._saved_rows = state["row"], list(state["saved_rows"])
         self._logged_at = state["logged_at"]
+        self._watch.restore(state.get("alerts", {}))
 
     def _write_status(self, status: str) -> None:
         self._reported_row = self._row
@@ -360,6 +394,12 @@ class Worker:
                 "episode_return": self._episodes.means().get("episode/return"),
             }
         )
+
+
+def _make_watch(run: Run, server: ServerConfig, spec: Spec, note: Callable[[str], None]) -> Watch:
+    """By the rules of the server, whatever they were when the policy was made."""
+    needs = needs_of(spec, live_learner_config(run.config, "cpu"))
+    return Watch(server.alerts, Subject(run.path, run.facts(), needs.still, needs.advice), note)
 
 
 class _Episodes:

@@ -1,0 +1,140 @@
+"""``rl4sys monitor``, as far as it can be seen without a terminal; and curves made of letters."""
+
+from __future__ import annotations
+
+import json
+import os
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rl4sys.cli.monitor import Watching
+from rl4sys.cli.text_plots import figure, plot, sparkline
+
+from ..experiment.test_glance import RUNNING, add_rows, alert, write_run
+from .conftest import Rl4sys
+
+ENDED = {**RUNNING, "status": "completed", "steps": 1000}
+
+
+def rows(count: int = 20) -> list[dict[str, float]]:
+    return [{"step": 50 * i, "episode/return": float(i), "evaluation/return": 2.0 * i} for i in range(1, count + 1)]
+
+
+def test_nothing_to_watch_says_what_to_do(rl4sys: Rl4sys) -> None:
+    outcome = rl4sys("monitor", "--once")
+    assert outcome.exit_code == 0
+    assert "no runs in experiments: start one with `rl4sys train ppo_cartpole`" in outcome.out
+    assert rl4sys("monitor", "--json").out == "[]\n"
+
+
+def test_runs_are_shown_a_line_each_with_what_is_the_matter(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    write_run(tmp_path / "experiments/pole_1", ENDED, rows())
+    dead = write_run(tmp_path / "experiments/sweep/pole_2", RUNNING, rows(5))
+    (dead / "alerts.jsonl").write_text(alert("nan", "firing"))
+    lines = rl4sys("monitor", "--once").out.splitlines()
+    assert lines[0] == "0 in training, 2 ended"
+    first, second = (line.split() for line in lines[3:5])
+    assert first[:4] == ["pole_2", "interrupted", "━━━━", "25%"]
+    assert second[:4] == ["pole_1", "completed", "━━━━", "100%"]
+    assert "▁▂▃▄▅▆▇█" in second
+    assert {"ppo", "CartPole-v1", "7", "15"} <= set(second)
+    assert lines[-1] == "pole_2: no process trains it any more: rl4sys train --resume goes on with it"
+
+
+def test_one_run_is_shown_in_detail(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "experiments/pole_1", ENDED, rows())
+    (path / "alerts.jsonl").write_text(alert("kl", "firing", "too far") + alert("kl", "cleared"))
+    for name in ("pole_1", "experiments/pole_1"):
+        out = rl4sys("monitor", name).out
+        assert "ppo in CartPole-v1, seed 7" in out
+        assert "1,000 of 1,000, version 3" in out
+        assert "recent 20, evaluation 40, best 15" in out
+        assert "20 ┤" in out
+        assert "1,000 steps" in out
+        assert "step 1  kl: too far" in out
+        assert "step 1  kl has cleared" in out
+
+
+def test_a_script_gets_the_same_as_json(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    write_run(tmp_path / "experiments/pole_1", ENDED, rows())
+    (found,) = json.loads(rl4sys("monitor", "--json").out)
+    assert (found["name"], found["state"], found["steps"], found["recent_return"]) == ("pole", "completed", 1000, 20)
+    assert found["metrics"] == {"episode/return": 20.0, "evaluation/return": 40.0}
+
+
+def test_old_runs_are_left_out_unless_all_are_asked_for_or_there_is_nothing_else(
+    rl4sys: Rl4sys, tmp_path: Path
+) -> None:
+    old = write_run(tmp_path / "experiments/old", ENDED, rows())
+    os.utime(old / "status.json", (0, 0))
+    assert "old" in rl4sys("monitor", "--once").out
+    write_run(tmp_path / "experiments/new", ENDED, rows())
+    assert "old" not in rl4sys("monitor", "--once").out
+    assert "old" in rl4sys("monitor", "--once", "--all").out
+
+
+def test_a_folder_of_runs_is_watched_like_a_root(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    write_run(tmp_path / "experiments/sweep/a", ENDED, rows())
+    write_run(tmp_path / "experiments/b", ENDED, rows())
+    out = rl4sys("monitor", "experiments/sweep", "--once").out
+    assert "0 in training, 1 ended" in out
+
+
+def test_a_run_that_does_not_exist_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    outcome = rl4sys("monitor", "nobody", "--once")
+    assert outcome.exit_code == 2
+    assert "nobody" in outcome.err
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("chosen", [[], ["experiments/ppo_cartpole_20260101-000000"]])
+def test_no_line_is_longer_than_the_terminal_is_wide(
+    tmp_path: Path, width: int, chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "experiments/ppo_cartpole_20260101-000000", RUNNING, rows())
+    console = Console(width=width, height=50, file=StringIO(), force_terminal=False)
+    console.print(Watching(chosen, Path("experiments"), everything=True).view(console))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    if width >= 80:
+        assert any("ppo_cartpole_20260101-000000" in line for line in lines), "the name is whole"
+        assert any("▁" in line and "█" in line for line in lines)
+
+
+def test_a_view_follows_the_files(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", ENDED, rows(3))
+    watching = Watching([], tmp_path, everything=False)
+    assert watching.look()[0].recent_return == 3
+    add_rows(path, [{"step": 900, "episode/return": 99.0}])
+    write_run(tmp_path / "b", ENDED, rows(3))
+    assert {glance.path.name: glance.recent_return for glance in watching.look()} == {"a": 99.0, "b": 3.0}
+
+
+def test_sparklines_show_the_mean_of_each_stretch() -> None:
+    assert sparkline([0, 0, 7, 7], 2) == "▁█"
+    assert sparkline([1, 2, 3], 8) == "▁▅█"
+    assert sparkline([5, 5], 8) == "▄▄"
+    assert sparkline([float("nan"), 1, 2], 8) == "▁█"
+    assert sparkline([], 8) == sparkline([float("inf")], 8) == ""
+
+
+def test_a_plot_has_its_range_at_the_side_and_steps_below() -> None:
+    assert plot([(0, 0.0), (100, 10.0)], width=14, height=4) == [
+        "10 ┤⠀⠀⠀⠀⠀⠀⢀⡠⠔⠊",
+        "   ┤⠀⠀⠀⢀⠤⠒⠁⠀⠀⠀",
+        " 0 ┤⡠⠔⠊⠁⠀⠀⠀⠀⠀⠀",
+        "    0 100 steps",
+    ]
+    assert plot([], 10, 5) == plot([(1, float("nan"))], 10, 5) == ["nothing to draw yet"]
+    assert all(len(line) == 30 for line in plot([(i, i % 7) for i in range(500)], 30, 8))
+
+
+def test_figures_are_short() -> None:
+    numbers = [None, 0.0, 1.23456, 123.456, 12345.6, 1e8, 1e-5, float("nan")]
+    assert [figure(number) for number in numbers] == [
+        "", "0", "1.23", "123.5", "12,346", "1.00e+08", "1.00e-05", "nan"
+    ]  # fmt: skip
