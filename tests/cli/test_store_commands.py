@@ -433,8 +433,10 @@ def test_cleanup_leaves_what_is_in_use(rl4sys: Rl4sys, old: Path) -> None:
     trial = large(make_run(old / "sweep", "trial_000", status=LONG_AGO))
     (old / "sweep/plan.json").write_text("{}")
     done = large(make_run(old / "swept", "trial_000", status=LONG_AGO))
+    stopped = large(make_run(old / "swept", "trial_001", status=LONG_AGO | {"status": "stopped"}))
     for name in ("plan.json", "ranking.json"):
         (old / "swept" / name).write_text("{}")
+    write_rows(done, *({"step": n, "evaluation/return": 1.0} for n in range(101, 2101)))
     with (old / "old_1/.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         (old / "old_1/status.json").write_text(json.dumps({"status": "running"} | LONG_AGO))
@@ -448,7 +450,9 @@ def test_cleanup_leaves_what_is_in_use(rl4sys: Rl4sys, old: Path) -> None:
     ):
         assert f"kept whole: 1 run {reason}\n" in outcome.out
     assert (trial / "logs/file").is_file()
+    assert (stopped / "logs/file").is_file(), "a sweep that is resumed goes on with it"
     assert not (done / "logs/file").is_file()
+    assert len((done / "metrics.jsonl").read_text().splitlines()) == 2001, "what it is ranked by stays"
 
 
 def test_cleanup_keeps_enough_rows_for_a_curve_and_all_that_tell(rl4sys: Rl4sys, old: Path) -> None:

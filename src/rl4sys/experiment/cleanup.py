@@ -12,7 +12,7 @@ from typing import Any
 
 from rl4sys.errors import RunError
 from rl4sys.experiment.files import replace_file
-from rl4sys.experiment.lock import hold
+from rl4sys.experiment.lock import hold, is_held
 from rl4sys.experiment.outcome import REWARDS
 from rl4sys.experiment.record import METRICS, RUNNING, STATUS, RunRecord
 from rl4sys.experiment.store import register
@@ -69,7 +69,9 @@ def strip_run(path: Path, now: datetime) -> None:
     """Take from a run what is large; refused while a process trains it."""
     try:
         with hold(path):
-            _thin_metrics(path / METRICS)
+            if not _is_trial(path):
+                # A series may rank its trials by the mean of all rows.
+                _thin_metrics(path / METRICS)
             status = json.loads((path / STATUS).read_bytes()) if (path / STATUS).is_file() else {}
             stripped = status | {"cleaned": now.isoformat(timespec="seconds")}
             replace_file(path / STATUS, json.dumps(stripped, indent=1).encode())
@@ -110,19 +112,25 @@ def _best_of_each_environment(runs: Sequence[RunRecord], count: int) -> dict[Pat
 
 
 def _needed(runs: Sequence[RunRecord]) -> dict[Path, str]:
-    """Trials of a series that is not done, and runs that the config of another names, such as for its data."""
+    """Trials that their series may go on with, and runs that the config of another names, such as for its data."""
     places = {run.path.resolve(): run.path for run in runs}
-    needed = {
-        run.path: f"is a trial of {run.path.parent.name}, which is not done" for run in runs if _awaited(run.path)
-    }
+    needed = {run.path: f"is a trial of {run.path.parent.name}, which is not done" for run in runs if _awaited(run)}
     for run in runs:
         named = [places[folder] for folder in _folders_named(run.settings) if folder in places]
         needed |= {path: f"is needed by {run.path.name}" for path in named if path != run.path}
     return needed
 
 
-def _awaited(path: Path) -> bool:
-    return (path.parent / _PLAN).is_file() and not (path.parent / _RANKING).is_file()
+def _awaited(run: RunRecord) -> bool:
+    """A series that is stopped ranks what it has, and takes up again whatever did not complete."""
+    series = run.path.parent
+    if not _is_trial(run.path):
+        return False
+    return run.status != "completed" or not (series / _RANKING).is_file() or is_held(series)
+
+
+def _is_trial(path: Path) -> bool:
+    return (path.parent / _PLAN).is_file()
 
 
 def _folders_named(settings: Any) -> Iterator[Path]:
