@@ -12,11 +12,13 @@ import pytest
 
 import rl4sys
 from rl4sys.algorithms.schedule import Schedule
+from rl4sys.cli.config import Kind, _schema
 from rl4sys.client.config import ClientConfig
-from rl4sys.config import Config, load
+from rl4sys.config import Config, find, load, shipped_names
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.schema import client_schema, experiment_schema
 from rl4sys.learner import LearnerConfig
+from rl4sys.server.config import ServerConfig
 
 sys.path.append(str(Path(__file__).parent.parent / "scripts"))
 import config_reference
@@ -84,3 +86,18 @@ def test_the_schema_of_clients_accepts_theirs_and_refuses_a_misspelling() -> Non
     for wrong in ({"obsrvation": 8}, {"server": {"adress": "a:1"}}, {"algorithm": {"name": "ppo", "lrr": 1}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**client, **wrong}, schema)
+
+
+@pytest.mark.parametrize(("kind", "group", "searched"), [("sweep", "sweeps", "sweep"), ("study", "studies", "search")])
+def test_schemas_of_sweeps_and_studies_accept_what_ships(kind: str, group: str, searched: str) -> None:
+    schema = _schema(Kind(kind))
+    for name in shipped_names(group):
+        settings = load(find(name, group=group))
+        jsonschema.validate(settings, schema)
+        for wrong in ({searched: {"algorithm.lr": 3}}, {searched: {"algorithm.lr": {"lwo": 3}}}, {"paralel_jobs": 3}):
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate({**settings, **wrong}, schema)
+
+
+def test_the_schema_of_servers_has_their_options() -> None:
+    assert set(ServerConfig.model_fields) < set(_schema(Kind.server)["properties"])

@@ -10,7 +10,7 @@ import yaml
 
 from rl4sys.cli.yaml_text import rewritten
 from rl4sys.client.config import load_client_config
-from rl4sys.config import load
+from rl4sys.config import SHIPPED, load
 from rl4sys.migration import Change
 
 from .conftest import Rl4sys
@@ -117,6 +117,13 @@ def test_promised_client_files_mean_the_same_when_migrated(rl4sys: Rl4sys, tmp_p
     assert isinstance(written["algorithm"], dict)
     assert load_client_config(tmp_path / name) == load_client_config(DATA / name)
     assert "nothing to change" in rl4sys("config", "migrate", tmp_path / name).err
+
+
+def test_sweeps_and_studies_are_left_as_they_are(rl4sys: Rl4sys) -> None:
+    shipped = SHIPPED / "sweeps" / "ppo_sweep.yaml"
+    outcome = rl4sys("config", "migrate", shipped)
+    assert outcome.out == shipped.read_text()
+    assert "nothing to change" in outcome.err
 
 
 MISTAKES = {

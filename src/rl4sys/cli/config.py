@@ -54,6 +54,8 @@ class Kind(StrEnum):
     experiment = "experiment"
     client = "client"
     server = "server"
+    sweep = "sweep"
+    study = "study"
 
 
 @app.command()
@@ -82,9 +84,17 @@ def _schema(kind: Kind) -> dict[str, Any]:
         return experiment_schema()
     if kind is Kind.client:
         return client_schema()
-    from rl4sys.server.config import ServerConfig
+    if kind is Kind.server:
+        from rl4sys.server.config import ServerConfig
 
-    return plain_schema(ServerConfig)
+        return plain_schema(ServerConfig)
+    from rl4sys.lab.sweep import SweepConfig
+    from rl4sys.lab.tune import TuneConfig
+
+    found = plain_schema(SweepConfig if kind is Kind.sweep else TuneConfig)
+    # A list is short for a block with choices.
+    found["$defs"]["Range"] = {"anyOf": [{"type": "array", "minItems": 1}, found["$defs"]["Range"]]}
+    return found
 
 
 @app.command()

@@ -27,6 +27,9 @@ _OF_CLIENTS = (set(ClientConfig.model_fields) | {"algorithm_name", "network_arch
 )
 """Settings that only a client's file has."""
 
+_OF_SERIES = "base_config"
+"""What every sweep and study has; their files have had one form so far, and say no version."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -43,7 +46,9 @@ def migrated(path: Path) -> Result:
     """The file in the present form; a `ConfigError` if that would not be a right config."""
     settings = files.read(path)
     before = path.read_text(encoding="utf-8")
-    if _OF_CLIENTS & settings.keys() - {"seed"}:
+    if _OF_SERIES in settings:
+        new, changes = settings, []
+    elif _OF_CLIENTS & settings.keys() - {"seed"}:
         new, changes = _migrate_client(settings)
     else:
         new, changes = _migrate_experiment(settings, path)
