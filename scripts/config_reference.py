@@ -47,9 +47,9 @@ paths beside the file), and any setting can be changed on the command line: `alg
 `{start: 1e-3, end: 0.0, steps: 10000}` over so many steps, for training that has no end.
 
 `rl4sys config schema` prints a JSON Schema, with which editors complete and check these files (`--kind client` that
-of clients; also server, sweep and study). Write it to a file, and name the file in the first line of a config; editors
-with a YAML language server (VS Code with the extension "YAML", Neovim, Helix) then know every setting, its kind and what
-it is for:
+of clients; also server, sweep and study). Write it to a file, and name the file in the first line of a config;
+editors with a YAML language server (VS Code with the extension "YAML", Neovim, Helix) then know every setting, its
+kind and what it is for:
 
     rl4sys config schema > rl4sys.schema.json
 

@@ -47,8 +47,8 @@ def migrated(path: Path) -> Result:
     settings = files.read(path)
     before = path.read_text(encoding="utf-8")
     if _OF_SERIES in settings:
-        new, changes = settings, []
-    elif _OF_CLIENTS & settings.keys() - {"seed"}:
+        return Result(path, before, before, [])
+    if _OF_CLIENTS & settings.keys() - {"seed"}:
         new, changes = _migrate_client(settings)
     else:
         new, changes = _migrate_experiment(settings, path)
