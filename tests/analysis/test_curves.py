@@ -108,6 +108,32 @@ def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
     assert read_curves(path)["a"].steps.tolist() == [5]
 
 
+def test_numbers_too_large_to_be_any_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1, "a": {10**400}, "b": 1}}\n{{"step": {10**400}, "a": 5, "b": 2}}\n')
+    curves = read_curves(path)
+    assert curves["b"].values.tolist() == [1.0]
+    assert len(curves["a"]) == 0
+
+
+def test_one_metric_is_read_without_the_rows_of_others(tmp_path: Path) -> None:
+    rows = [{"step": 1, "a": 1.0}, {"step": 2, "b": 2.0}, {"step": 3, "a": 3.0, "b": float("nan")}]
+    history = open_history(write_run(tmp_path / "run", rows))
+    assert history.curve("a") is not None
+    assert history.curve("a").steps.tolist() == [1, 3]  # type: ignore[union-attr]
+    assert "curves" not in vars(history)
+    assert (history.dropped("b"), history.dropped("a"), history.dropped("c")) == (1, 0, 0)
+    assert history.curve("c") is None
+    assert sorted(history.curves) == ["a", "b"]
+    assert history.curve("b").values.tolist() == [2.0]  # type: ignore[union-attr]
+
+
+def test_metrics_of_rows_of_different_kinds_are_one_curve_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 2, "b": 9}\n\n{"a": 3, "step": 3}\n')
+    assert read_curves(path)["a"].values.tolist() == [1.0, 2.0, 3.0]
+
+
 def test_a_run_that_has_written_nothing_has_no_curves(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", status=None)
     (run / "metrics.jsonl").unlink()

@@ -11,7 +11,6 @@ import numpy as np
 
 from rl4sys.analysis.curves import Band, Curve, aggregate, smooth
 from rl4sys.analysis.groups import Difference, Group, differences
-from rl4sys.analysis.history import History
 from rl4sys.analysis.metric_names import higher_is_better, resolve
 from rl4sys.analysis.statistics import STATISTICS, Estimate, estimate, probability_of_improvement
 from rl4sys.analysis.wording import counted
@@ -104,7 +103,7 @@ def _compare_metric(groups: Sequence[Group], metric: str, options: Options, numb
 
 
 def _summarise(group: Group, metric: str, options: Options, generator: np.random.Generator) -> Summary:
-    strata = [[curve for run in stratum if (curve := _curve(run, metric))] for stratum in group.strata]
+    strata = [[curve for run in stratum if (curve := run.curve(metric))] for stratum in group.strata]
     statistic = STATISTICS[options.statistic]
     highest = higher_is_better(metric)
     best, best_at = None, None
@@ -122,11 +121,6 @@ def _summarise(group: Group, metric: str, options: Options, generator: np.random
     )
 
 
-def _curve(run: History, metric: str) -> Curve | None:
-    curve = run.curves.get(metric)
-    return curve if curve is not None and len(curve) else None
-
-
 def _figures(strata: Sequence[Sequence[Curve]], of: Callable[[Curve], float]) -> Figures:
     return [[of(curve) for curve in stratum] for stratum in strata]
 
@@ -137,7 +131,7 @@ def _improvements(groups: Sequence[Group], metric: str, options: Options) -> lis
     if highest is None or len(groups) > _MOST_IMPROVEMENTS:
         return []
     sign = 1.0 if highest else -1.0
-    ends = {g.label: [sign * c.final for run in g.runs if (c := _curve(run, metric))] for g in groups}
+    ends = {g.label: [sign * c.final for run in g.runs if (c := run.curve(metric))] for g in groups}
     return [
         Improvement(a, b, probability_of_improvement(ends[a], ends[b], np.random.default_rng(options.seed)))
         for a, b in permutations(ends, 2)
@@ -156,10 +150,10 @@ def _remarks(groups: Sequence[Group], metrics: Sequence[str], compared: Sequence
 def _remarks_on(group: Group, metrics: Sequence[str]) -> list[str]:
     remarks = []
     for metric in metrics:
-        lacking = [run.path.name for run in group.runs if _curve(run, metric) is None]
+        lacking = [run.path.name for run in group.runs if run.curve(metric) is None]
         if lacking:
             remarks.append(f"{group.label}: no {metric} in {_some(lacking)}")
-        odd = [run.path.name for run in group.runs if metric in run.curves and run.curves[metric].dropped]
+        odd = [run.path.name for run in group.runs if run.dropped(metric)]
         if odd:
             remarks.append(f"{group.label}: {metric} was not a finite number at times in {_some(odd)}; left out there")
     unfinished = [f"{run.path.name} ({run.state})" for run in group.runs if run.state != "completed"]
@@ -173,7 +167,7 @@ def _remarks_on_mixture(group: Group, metrics: Sequence[str]) -> list[str]:
     environments = sorted({str(run.setting("environment.name")) for run in group.runs})
     if len(environments) > 1:
         remarks.append(f"{group.label}: runs in {', '.join(environments)} are put together; their scales may differ")
-    ends = {run.path.name: int(curve.steps[-1]) for run in group.runs if (curve := _curve(run, metrics[0]))}
+    ends = {run.path.name: int(curve.steps[-1]) for run in group.runs if (curve := run.curve(metrics[0]))}
     if ends and min(ends.values()) < _AS_LONG * max(ends.values()):
         shortest = min(ends, key=lambda name: ends[name])
         remarks.append(

@@ -49,7 +49,7 @@ class Band:
     runs: int
 
 
-def make_curve(steps: Sequence[int], values: Sequence[float]) -> Curve:
+def make_curve(steps: npt.ArrayLike, values: npt.ArrayLike) -> Curve:
     """From rows as they were written: the last of several at one step counts, values that are no number are counted."""
     at, measured = np.asarray(steps, dtype=np.int64), np.asarray(values, dtype=np.float64)
     finite = np.isfinite(measured)

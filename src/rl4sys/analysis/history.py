@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rl4sys.analysis.curves import Curve, make_curve
+from rl4sys.analysis.statistics import Floats
 from rl4sys.config import Settings, load
 from rl4sys.errors import ConfigError, RunError
 from rl4sys.experiment.lock import is_held
@@ -26,6 +29,10 @@ from rl4sys.experiment.record import (
     not_a_run,
 )
 
+_EMPTY = make_curve([], [])
+_LARGEST = 2**63
+"""Steps and counts from there on are no such things."""
+
 
 @dataclass(frozen=True)
 class History:
@@ -39,6 +46,7 @@ class History:
     """As the store has it: created, running, completed, stopped, interrupted or failed."""
     status: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    _read: dict[str, Curve] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -52,7 +60,9 @@ class History:
     @property
     def steps(self) -> int:
         reached = self.status.get("steps")
-        return reached if isinstance(reached, int) else max((int(c.steps[-1]) for c in self._reached()), default=0)
+        if isinstance(reached, int):
+            return reached
+        return max((int(curve.steps[-1]) for curve in self.curves.values() if len(curve)), default=0)
 
     def setting(self, dotted: str, default: Any = None) -> Any:
         found: Any = self.settings
@@ -67,8 +77,19 @@ class History:
         """Every metric of the run by its name."""
         return read_curves(self.path / METRICS)
 
-    def _reached(self) -> list[Curve]:
-        return [curve for curve in self.curves.values() if len(curve)]
+    def curve(self, name: str) -> Curve | None:
+        """One metric, without reading the rows of others; None where the run has no value of it, or no finite one."""
+        if "curves" in vars(self):
+            self._read.update(self.curves)
+        if name not in self._read:
+            self._read[name] = read_curves(self.path / METRICS, only=name).get(name, _EMPTY)
+        found = self._read[name]
+        return found if len(found) else None
+
+    def dropped(self, name: str) -> int:
+        """In how many rows a metric was not a finite number."""
+        self.curve(name)
+        return self._read[name].dropped if name in self._read else 0
 
 
 def open_history(path: Path) -> History:
@@ -90,40 +111,75 @@ def _state(path: Path, status: Mapping[str, Any]) -> str:
     return INTERRUPTED if said == RUNNING and not is_held(path) else said
 
 
-def read_curves(path: Path) -> dict[str, Curve]:
-    """Every metric of a file of rows; a row cut short by a crash, or that is none, is left out."""
-    steps: dict[str, list[int]] = {}
-    values: dict[str, list[float]] = {}
-    for row in _rows(path):
-        step = row.pop("step", None)
-        if not _is_number(step):
-            continue
-        for name, value in row.items():
-            if _is_number(value):
-                steps.setdefault(name, []).append(int(step))
-                values.setdefault(name, []).append(value)
-    return {name: make_curve(steps[name], values[name]) for name in sorted(steps)}
+def read_curves(path: Path, only: str | None = None) -> dict[str, Curve]:
+    """Every metric of a file of rows, or of those rows that have the metric ``only``.
+
+    A row cut short by a crash, or that is none, is left out.
+    """
+    parts: dict[str, list[tuple[Floats, Floats]]] = {}
+    for rows in _alike(_rows(path, b"" if only is None else json.dumps(only).encode())):
+        steps, columns = _columns(rows)
+        for name, values in columns.items():
+            parts.setdefault(name, []).append((steps, values))
+    return {name: _curve(parts[name]) for name in sorted(parts)}
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
+def _alike(rows: list[Any]) -> Iterable[list[dict[str, Any]]]:
+    """Rows that have the same metrics together, to be read column by column: many times faster than one by one."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if isinstance(row, dict) and _is_number(row.get("step")):
+            found.setdefault(tuple(row), []).append(row)
+    return found.values()
+
+
+def _columns(rows: list[dict[str, Any]]) -> tuple[Floats, dict[str, Floats]]:
+    """The steps, and each metric's values at them; what is not a number counts as none."""
+    if not {type(value) for row in rows for value in row.values()} <= {float, int}:
+        rows = _numbers_only(rows)
     try:
-        lines = path.read_bytes().splitlines()
+        table = np.array([tuple(row.values()) for row in rows], dtype=np.float64)
+    except OverflowError:
+        table = np.array([tuple(row.values()) for row in _numbers_only(rows)], dtype=np.float64)
+    columns = {name: table[:, place] for place, name in enumerate(rows[0])}
+    steps = columns.pop("step")
+    return steps, {n: values for n, values in columns.items() if any(row[n] is not None for row in rows)}
+
+
+def _curve(parts: list[tuple[Floats, Floats]]) -> Curve:
+    steps, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(steps, kind="stable")
+    return make_curve(steps[order], values[order])
+
+
+def _rows(path: Path, holding: bytes) -> list[Any]:
+    """The lines that hold these bytes, as JSON."""
+    try:
+        lines = [line for line in path.read_bytes().split(b"\n")[:-1] if line and holding in line]
+    except FileNotFoundError:
+        return []
     except OSError as problem:
         raise RunError(f"cannot read {path}: {problem.strerror}") from problem
-    return [row for line in lines if isinstance(row := _parsed(line), dict)]
+    try:
+        # In one piece: half as long as line by line.
+        return list(json.loads(b"[" + b",".join(lines) + b"]"))
+    except (ValueError, RecursionError):
+        return [_parsed(line) for line in lines]
 
 
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is float or (type(value) is int and abs(value) < _LARGEST)
+
+
+def _numbers_only(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value if _is_number(value) else None for name, value in row.items()} for row in rows]
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -72,14 +72,17 @@ def higher_is_better(metric: str) -> bool | None:
 
 def resolve(wanted: Sequence[str], runs: Sequence[History]) -> list[str]:
     """The metrics that users mean: `reward`, `loss`, a name, or a pattern such as policy/*."""
-    known = sorted({name for run in runs for name in run.curves})
-    found = [name for word in wanted for name in _meant(word, known, runs)]
+    found = [name for word in wanted for name in _meant(word, runs)]
     return list(dict.fromkeys(found))
 
 
-def _meant(word: str, known: Sequence[str], runs: Sequence[History]) -> list[str]:
+def _meant(word: str, runs: Sequence[History]) -> list[str]:
     if word == "reward":
         return [reward_of(runs)]
+    # Reading all metrics to know their names takes far longer than reading one.
+    if "/" in word and any(run.curve(word) for run in runs):
+        return [word]
+    known = sorted({name for run in runs for name in run.curves})
     pattern = "loss/*" if word == "loss" else word
     found = [name for name in known if name == word or fnmatchcase(name, pattern)]
     if not found:
@@ -88,8 +91,12 @@ def _meant(word: str, known: Sequence[str], runs: Sequence[History]) -> list[str
 
 
 def reward_of(runs: Sequence[History]) -> str:
-    """The first of `REWARDS` that most of the runs have, so that all are measured by the same."""
-    counts = {name: sum(1 for run in runs if len(run.curves.get(name, ()))) for name in REWARDS}
+    """The first of `REWARDS` that all runs have, or that most of them have: all are measured by the same."""
+    counts: dict[str, int] = {}
+    for name in REWARDS:
+        counts[name] = sum(1 for run in runs if run.curve(name))
+        if counts[name] == len(runs):
+            return name
     return max(REWARDS, key=lambda name: counts[name])
 
 

@@ -69,8 +69,7 @@ class RunAnalysis:
 def analyse_run(run: History, thresholds: Sequence[float] = ()) -> RunAnalysis:
     """``thresholds`` are returns to look for, besides parts of the way the run came."""
     metric = reward_of([run])
-    found = run.curves.get(metric)
-    curve = found if found is not None and len(found) else None
+    curve = run.curve(metric)
     drop = largest_drop(curve) if curve else None
     remarks = [*_problems(run), *_on_progress(curve, drop), *_on_learning(run)]
     order = ("problem", "hint", "good")

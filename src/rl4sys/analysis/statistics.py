@@ -18,6 +18,8 @@ Statistic: TypeAlias = Callable[[Floats], Floats]
 """Takes runs along the last axis but one, and gives a figure for each of the rest."""
 
 RESAMPLES = 2000
+_RESAMPLES_OF_CURVES = 1000
+"""A band is drawn, not read to the digit."""
 CONFIDENCE = 0.95
 _CHUNK = 2_000_000
 """Numbers drawn at once, so that many runs of long curves do not fill the memory."""
@@ -84,7 +86,7 @@ def percentile_band(
     strata: Sequence[Floats], statistic: Statistic, generator: np.random.Generator, confidence: float = CONFIDENCE
 ) -> tuple[Floats, Floats]:
     """The lower and upper end, point by point, of where the statistic lies with ``confidence``."""
-    drawn = bootstrap(strata, statistic, generator)
+    drawn = bootstrap(strata, statistic, generator, RESAMPLES if strata[0].shape[1] == 1 else _RESAMPLES_OF_CURVES)
     tail = (1 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
     return low, high

@@ -236,6 +236,6 @@ def _means(effect: Effect, sweep: Sweep) -> str:
 
 def _line(number: int, point: Point, sweep: Sweep) -> Line:
     label = ", ".join(f"{short_name(name, sweep.settings)}={value}" for name, value in point.changes.items())
-    curves = [t.run.curves[sweep.metric] for t in point.trials if t.run and sweep.metric in t.run.curves]
+    curves = [curve for t in point.trials if t.run and (curve := t.run.curve(sweep.metric))]
     seeds = f" ({counted(len(curves), 'seed')})"
     return Line((label or "as it is") + seeds, style(number), aggregate([curves], iqm, np.random.default_rng(0)))

@@ -61,8 +61,8 @@ class _Judgement:
     highest: bool
 
     def of(self, run: History) -> float | None:
-        curve = run.curves.get(self.metric)
-        if curve is None or not len(curve):
+        curve = run.curve(self.metric)
+        if curve is None:
             return None
         best = curve.best(highest=self.highest)[0]
         return {"final": curve.final, "best": best, "mean": float(curve.values.mean())}.get(self.summary, curve.final)
