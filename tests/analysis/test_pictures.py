@@ -99,6 +99,17 @@ def test_the_same_runs_give_the_same_plot(comparison: Comparison, tmp_path: Path
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_a_legend_of_many_lines_stays_within_the_picture(tmp_path: Path) -> None:
+    band = Band(np.array([1.0, 2.0]), np.array([2.0, 3.0]), None, None, 1)
+    lines = tuple(Line(f"group {number} (5 seeds)", style(number), band) for number in range(14))
+    draw(Chart("many", (Panel("a", "steps", "b", lines),), ""), tmp_path / "a.svg")
+    drawn = ElementTree.parse(tmp_path / "a.svg").getroot()
+    width = float(str(drawn.get("width")).removesuffix("pt"))
+    labels = [found for found in drawn.iter() if "seeds)" in (found.text or "")]
+    assert len(labels) == 14
+    assert all(0 < float(label.get("x", -1)) < width - 80 for label in labels)
+
+
 def test_other_endings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"--plot a\.bmp should end in \.png, \.svg or \.pdf"):
         check_suffix(Path("a.bmp"))

@@ -149,6 +149,17 @@ def test_curves_as_they_should_be_give_none(make_run: Any, metric: str, values: 
     assert words(make_run(rows), "hint") == ""
 
 
+def test_alerts_are_told_once_for_each_rule(make_run: Any) -> None:
+    run = make_run(returns(1))
+    alerts = [
+        {"rule": "slow", "status": "firing", "step": 10, "message": "slow once"},
+        {"rule": "slow", "status": "cleared", "step": 20, "message": "fast again"},
+        {"rule": "slow", "status": "firing", "step": 30, "message": "slow anew"},
+    ]
+    (run.path / "alerts.jsonl").write_text("".join(f"{json.dumps(alert)}\n" for alert in alerts))
+    assert "Alert slow, told 2 times, last: slow anew (step 30)." in words(run, "problem")
+
+
 def test_how_often_it_was_taken_up_again_is_told(make_run: Any) -> None:
     run = make_run(returns(1))
     (run.path / "configs" / "provenance.json").write_text(json.dumps({"resumed": [{}, {}]}))

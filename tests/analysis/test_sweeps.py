@@ -11,6 +11,7 @@ import pytest
 from rl4sys.analysis.sweep_report import (
     analyse_sweep,
     failure_rows,
+    importance_headings,
     importance_in_words,
     importance_rows,
     outline,
@@ -86,11 +87,27 @@ def test_settings_are_ranked_by_what_they_explain(sweep: Path) -> None:
     analysis = analyse_sweep(read_sweep(sweep))
     rows = importance_rows(analysis)
     assert [row[0] for row in rows] == ["algorithm.lr", "algorithm.gamma"]
-    assert rows[0][1] == "99%"
-    assert rows[0][3] == "0.1: 105.5, 0.2: 5.500"
+    assert rows[0][1:3] == ["0.1: 105.5, 0.2: 5.500", "99%"]
     told = importance_in_words(analysis)
     assert "what the setting alone explains" in told[0]
     assert any(words.startswith("Between seeds of the same settings lies 0%") for words in told)
+
+
+def test_a_study_is_told_by_optunas_own_measure_too(sweep: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(storage=f"sqlite:///{sweep}/study.db", study_name="study", direction="maximize")
+    spaces = {name: optuna.distributions.FloatDistribution(0, 1) for name in ("algorithm.lr", "algorithm.gamma")}
+    for trial in read_sweep(sweep).completed:
+        study.add_trial(optuna.trial.create_trial(params=dict(trial.changes), distributions=spaces, value=trial.result))
+    analysis = analyse_sweep(read_sweep(sweep))
+    assert set(analysis.of_optuna) == set(spaces)
+    assert importance_headings(analysis)[-1] == "Optuna's share"
+    assert importance_rows(analysis)[0][-1] == f"{analysis.of_optuna['algorithm.lr']:.0%}"
+    assert any("PED-ANOVA" in words for words in importance_in_words(analysis))
+    (sweep / "study.db").write_bytes(b"no database")
+    with pytest.raises(RunError, match=r"the study in .*study\.db cannot be read"):
+        analyse_sweep(read_sweep(sweep))
 
 
 def test_failures_are_counted_by_reason(sweep: Path) -> None:

@@ -12,12 +12,14 @@ from rl4sys.analysis.statistics import CONFIDENCE
 from rl4sys.analysis.wording import counted
 
 STEPS = "environment steps"
+BANDS = f"Line: {{}} over seeds; band: {CONFIDENCE:.0%} bootstrap interval."
+"""What is drawn of several runs; the statistic goes in."""
 MOST_LINES = 16
 """More lines than this in one picture nobody tells apart."""
 
 # The colours of Okabe and Ito, which people with any kind of colour vision tell apart; the palest come last.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
-DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 2))
+DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (8, 2, 1.5, 2, 1.5, 2))
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down")
 
 
@@ -97,10 +99,9 @@ def caption(comparison: Comparison) -> str:
     """What lines and bands are."""
     runs = max(len(group.runs) for group in comparison.groups)
     words = {"iqm": "interquartile mean", "mean": "mean", "median": "median"}[comparison.options.statistic]
-    band = f"Line: {words} over seeds; band: {CONFIDENCE:.0%} bootstrap interval."
     window = comparison.options.smooth
     smoothed = f" Smoothed over {window} neighbouring values." if window > 1 else ""
-    return (band if runs > 1 else "One run each.") + smoothed
+    return (BANDS.format(words) if runs > 1 else "One run each.") + smoothed
 
 
 def _shown(comparison: Comparison) -> Sequence[str]:

@@ -34,6 +34,8 @@ _STYLE: Any = {
 _MARKS_PER_LINE = 8
 _LABEL_WIDTH = 44
 _NAME_WIDTH = 34
+_SAMPLE_INCHES, _LETTER_INCHES = 1.0, 0.09
+"""What a line of the legend takes without its label, and each letter of that, at most."""
 
 
 def check_suffix(path: Path) -> None:
@@ -73,9 +75,11 @@ def _figure(chart: Chart) -> Figure:
 
     columns = 2 if len(chart.panels) == 4 else min(len(chart.panels), 3)
     rows = math.ceil(len(chart.panels) / columns)
-    legend_rows = math.ceil(len(chart.lines) / max(1, columns))
-    size = ((7.2, 9.6, 12.6)[columns - 1], 3.5 * rows + 0.24 * legend_rows + 0.8)
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
+    width = (7.2, 9.6, 12.6)[columns - 1]
+    legend_rows = math.ceil(len(chart.lines) / _legend_columns(chart, width))
+    figure = Figure(
+        figsize=(width, 3.5 * rows + 0.24 * legend_rows + 0.8), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+    )
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(chart.panels) :]:
         axes.axis("off")
@@ -152,12 +156,21 @@ def _add_legend(figure: Figure, chart: Chart, columns: int) -> None:
         figure.supxlabel(caption, fontsize=8.5, color="0.35")
         return
     handles = [Line2D([], [], label=_wrapped(line.label, _LABEL_WIDTH), **_look(line)) for line in chart.lines]
-    widest = max(len(line.label) for line in chart.lines)
-    across = max(1, min(len(handles), (3 * columns if widest < 22 else 2 * columns if widest < 30 else columns)))
     legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=across, frameon=False, handlelength=3.6, title=caption
+        handles=handles,
+        loc="outside lower center",
+        ncols=_legend_columns(chart, figure.get_figwidth()),
+        frameon=False,
+        handlelength=3.6,
+        title=caption,
     )
     legend.get_title().set(fontsize=8.5, color="0.35")
+
+
+def _legend_columns(chart: Chart, width_inches: float) -> int:
+    """As many as fit beside one another."""
+    widest = max((min(len(line.label), _LABEL_WIDTH) for line in chart.lines), default=0)
+    return max(1, min(len(chart.lines), int(width_inches / (_SAMPLE_INCHES + _LETTER_INCHES * widest))))
 
 
 def _wrapped(text: str, width: int) -> str:

@@ -12,6 +12,8 @@ from rl4sys.analysis.curves import Curve
 from rl4sys.analysis.history import History
 from rl4sys.analysis.metric_names import reward_of
 from rl4sys.analysis.wording import counted, duration, figure, steps
+from rl4sys.experiment.alertbook import FILE as ALERTS
+from rl4sys.experiment.alertbook import read_alerts
 
 _FRACTIONS = (0.5, 0.75, 0.9)
 _ENTROPY_LEFT = 0.1
@@ -132,7 +134,7 @@ def _solved_at(run: History) -> float | None:
 
 
 def _problems(run: History) -> list[Remark]:
-    remarks = [*_on_end(run), *_on_rows(run)]
+    remarks = [*_on_end(run), *_on_rows(run), *_on_alerts(run)]
     resumed = run.provenance.get("resumed")
     if isinstance(resumed, list) and resumed:
         remarks.append(Remark("good", f"It was taken up again {counted(len(resumed), 'time')}."))
@@ -178,6 +180,18 @@ def _on_rows(run: History) -> list[Remark]:
             )
         )
     return remarks
+
+
+def _on_alerts(run: History) -> list[Remark]:
+    """Each rule once: how often it told something, and what it told last."""
+    told: dict[str, list[str]] = {}
+    for alert in read_alerts(run.path / ALERTS):
+        if alert.get("status") != "cleared":
+            told.setdefault(str(alert.get("rule")), []).append(f"{alert.get('message')} (step {alert.get('step')})")
+    return [
+        Remark("problem", f"Alert {rule}, told {counted(len(messages), 'time')}, last: {messages[-1]}.")
+        for rule, messages in told.items()
+    ]
 
 
 def _on_progress(curve: Curve | None, drop: Drop | None) -> list[Remark]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rl4sys.analysis.charts import STEPS, Bars, Chart, Line, Panel, style
+from rl4sys.analysis.charts import BANDS, STEPS, Bars, Chart, Line, Panel, style
 from rl4sys.analysis.curves import aggregate
 from rl4sys.analysis.groups import in_words
 from rl4sys.analysis.importance import FEWEST, Effect, Importance, importance
@@ -16,6 +16,7 @@ from rl4sys.analysis.markup import Markup, bullets, joined, paragraph, section, 
 from rl4sys.analysis.metric_names import title, unit
 from rl4sys.analysis.page import draw_chart, render
 from rl4sys.analysis.statistics import iqm
+from rl4sys.analysis.study import study_importances
 from rl4sys.analysis.trials import Sweep, TrialResult, reasons
 from rl4sys.analysis.wording import NOTHING, counted, figure, steps
 
@@ -31,6 +32,8 @@ class SweepAnalysis:
     importance: Importance | None
     points: tuple[Point, ...]
     """Best first."""
+    of_optuna: Mapping[str, float]
+    """The shares of the settings of a study as Optuna measures them; empty for a sweep."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def analyse_sweep(sweep: Sweep, seed: int = 0) -> SweepAnalysis:
     """Which settings did best, and which of them mattered."""
     known = [trial for trial in sweep.completed if trial.result is not None]
     found = importance([trial.changes for trial in known], [float(trial.result or 0.0) for trial in known], seed)
-    return SweepAnalysis(sweep, found, tuple(_points(sweep)))
+    return SweepAnalysis(sweep, found, tuple(_points(sweep)), study_importances(sweep.path))
 
 
 def point_headings(analysis: SweepAnalysis) -> list[str]:
@@ -93,14 +96,23 @@ def trial_rows(analysis: SweepAnalysis) -> list[list[str]]:
     ]
 
 
-IMPORTANCE_HEADINGS = ["setting", "share", "by chance", "mean result at each value"]
+def importance_headings(analysis: SweepAnalysis) -> list[str]:
+    optuna = ["Optuna's share"] if analysis.of_optuna else []
+    return ["setting", "mean result at each value", "share", "by chance", *optuna]
 
 
 def importance_rows(analysis: SweepAnalysis) -> list[list[str]]:
     if analysis.importance is None:
         return []
+    of_optuna = analysis.of_optuna
     return [
-        [effect.setting, f"{effect.share:.0%}", f"{effect.chance:.3f}", _means(effect, analysis.sweep)]
+        [
+            effect.setting,
+            _means(effect, analysis.sweep),
+            f"{effect.share:.0%}",
+            f"{effect.chance:.3f}",
+            *([f"{of_optuna.get(effect.setting, 0.0):.0%}"] if of_optuna else []),
+        ]
         for effect in analysis.importance.effects
     ]
 
@@ -118,6 +130,8 @@ def importance_in_words(analysis: SweepAnalysis) -> list[str]:
     words[0] += " combinations of settings, and chance."
     if found.seeds is not None:
         words.append(f"Between seeds of the same settings lies {found.seeds:.0%} of the variance.")
+    if analysis.of_optuna:
+        words.append("Optuna's share (PED-ANOVA): which settings set the best trials apart from the others.")
     if found.ranked:
         words.append("One result lies so far from the others that places in their order were taken instead of results.")
     doubtful = [effect.setting for effect in found.effects if effect.chance > _LIKELY_CHANCE]
@@ -159,7 +173,9 @@ def sweep_chart(analysis: SweepAnalysis) -> Chart:
         panels.append(
             Bars("Which settings mattered", "share of the variance of results", names, tuple(e.share for e in effects))
         )
-    caption = f"The best {counted(len(shown), 'point')} of {len(analysis.points)}. Line: interquartile mean over seeds."
+    caption = f"The best {counted(len(shown), 'point')} of {len(analysis.points)}."
+    if any(line.band.low is not None for line in lines):
+        caption += f" {BANDS.format('interquartile mean')}"
     return Chart(analysis.sweep.path.name, tuple(panels), caption)
 
 
@@ -185,6 +201,7 @@ def to_json(analysis: SweepAnalysis) -> dict[str, Any]:
         "importance": [vars(effect) for effect in found.effects] if found else None,
         "rest": found.rest if found else None,
         "seeds": found.seeds if found else None,
+        "importance_of_optuna": dict(analysis.of_optuna) or None,
         "failures": reasons(analysis.sweep.trials),
     }
 
@@ -211,7 +228,11 @@ def short_name(setting: str, among: Sequence[str]) -> str:
 def _importance(analysis: SweepAnalysis) -> Markup:
     rows = importance_rows(analysis)
     parts = [bullets(importance_in_words(analysis))]
-    return joined([table(IMPORTANCE_HEADINGS, rows), *parts] if rows else [paragraph(importance_in_words(analysis)[0])])
+    return joined(
+        [table(importance_headings(analysis), rows, words=2), *parts]
+        if rows
+        else [paragraph(importance_in_words(analysis)[0])]
+    )
 
 
 def _points(sweep: Sweep) -> list[Point]:

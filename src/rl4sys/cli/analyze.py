@@ -128,7 +128,7 @@ def _show_sweep(console: Console, analysis: SweepAnalysis) -> None:
     show_table(console, f"points, best first{more}", report.point_headings(analysis), rows[:_MOST_ROWS], words=settings)
     shares = report.importance_rows(analysis)
     if shares:
-        show_table(console, "which settings mattered", report.IMPORTANCE_HEADINGS, shares)
+        show_table(console, "which settings mattered", report.importance_headings(analysis), shares, words=2)
     for words in report.importance_in_words(analysis):
         console.print(escape(words), soft_wrap=True, highlight=False)
     failures = report.failure_rows(analysis)
