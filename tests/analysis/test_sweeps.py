@@ -70,9 +70,18 @@ def test_trials_are_read_with_what_was_changed_and_what_they_came_to(sweep: Path
 
 def test_lower_results_come_first_where_less_is_better(tmp_path: Path) -> None:
     results = {(0.1, 0.9, 0): 5.0, (0.2, 0.9, 0): 3.0}
-    found = read_sweep(write_sweep(tmp_path / "s", results, direction="minimize", summary="best"))
-    assert [trial.result for trial in found.completed] == [1.0, 1.0]  # the lowest value of each curve
-    assert not found.highest
+    found = read_sweep(write_sweep(tmp_path / "s", results, direction="minimize"))
+    assert [trial.result for trial in found.completed] == [3.0, 5.0]
+    assert point_rows(analyse_sweep(found))[0][0] == "0.2"
+
+
+@pytest.mark.parametrize(
+    ("summary", "direction", "result"),
+    [("best", "minimize", 1.0), ("best", "maximize", 5.0), ("mean", "maximize", 3.0), ("final", "maximize", 5.0)],
+)
+def test_trials_are_judged_as_the_sweep_says(tmp_path: Path, summary: str, direction: str, result: float) -> None:
+    folder = write_sweep(tmp_path / "s", {(0.1, 0.9, 0): 5.0}, direction=direction, summary=summary)
+    assert read_sweep(folder).completed[0].result == result
 
 
 def test_points_put_seeds_together(sweep: Path) -> None:
