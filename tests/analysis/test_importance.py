@@ -77,6 +77,15 @@ def test_many_different_numbers_are_put_into_ranges() -> None:
     assert second.chance > 0.05
 
 
+def test_values_are_named_in_short_unless_that_makes_two_the_same() -> None:
+    found = importance([{"a": a} for a in (0.1 + 0.2, 0.7)] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
+    close = importance([{"a": a} for a in (0.1 + 0.2, 0.3)] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
+    assert found is not None
+    assert close is not None
+    assert list(found.effects[0].means) == ["0.3", "0.7"]
+    assert list(close.effects[0].means) == ["0.30000000000000004", "0.3"]
+
+
 def test_noise_alone_is_called_chance() -> None:
     draws = np.random.default_rng(5)
     chances = []

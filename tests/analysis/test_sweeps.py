@@ -92,6 +92,12 @@ def test_points_put_seeds_together(sweep: Path) -> None:
     assert rows[-1] == ["0.5", "0.5", "0 of 1", "—", ""]
 
 
+def test_long_numbers_are_shown_in_short_and_told_apart_in_full(tmp_path: Path) -> None:
+    results = {(0.1 + 0.2, 0.123456789, 0): 5.0, (0.3, 0.123456781, 0): 3.0}
+    analysis = analyse_sweep(read_sweep(write_sweep(tmp_path / "s", results)))
+    assert [row[:2] for row in point_rows(analysis)] == [["0.3", "0.1235"], ["0.3", "0.1235"]]
+
+
 def test_settings_are_ranked_by_what_they_explain(sweep: Path) -> None:
     analysis = analyse_sweep(read_sweep(sweep))
     rows = importance_rows(analysis)

@@ -94,6 +94,11 @@ def in_words(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
+def in_short(value: Any) -> str:
+    """The same for a table, numbers to four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else in_words(value)
+
+
 def _is_schedule(value: Mapping[str, Any]) -> bool:
     return {"start", "end"} <= set(value)
 

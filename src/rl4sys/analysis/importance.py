@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4sys.analysis.groups import in_words
+from rl4sys.analysis.groups import in_short, in_words
 from rl4sys.analysis.statistics import Floats
 
 FEWEST = 4
@@ -136,7 +136,8 @@ def _levels(values: Sequence[Any]) -> list[str]:
     """The values in words and in order, or, of many different numbers, the ranges they are in."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(values) or len(set(numbers)) <= _MOST_LEVELS:
-        return [in_words(value) for value in values]
+        short, exact = [in_short(value) for value in values], [in_words(value) for value in values]
+        return short if len(set(short)) == len(set(exact)) else exact
     parts = 4 if len(numbers) >= 16 else 3 if len(numbers) >= 9 else 2
     order = np.sort(np.asarray(numbers, dtype=np.float64))
     places = np.searchsorted(np.quantile(order, np.arange(1, parts) / parts), numbers, side="left")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl4sys.analysis.charts import BANDS, STEPS, Bars, Chart, Line, Panel, style
 from rl4sys.analysis.curves import aggregate
-from rl4sys.analysis.groups import in_words
+from rl4sys.analysis.groups import in_short, in_words
 from rl4sys.analysis.importance import FEWEST, Effect, Importance, importance
 from rl4sys.analysis.markup import Markup, bullets, joined, paragraph, section, table
 from rl4sys.analysis.metric_names import title, unit
@@ -41,6 +41,7 @@ class Point:
     """Trials of the same settings, which differ by their seed."""
 
     changes: dict[str, str]
+    """In short."""
     trials: tuple[TrialResult, ...]
 
     @property
@@ -87,7 +88,7 @@ def trial_rows(analysis: SweepAnalysis) -> list[list[str]]:
         [
             trial.name,
             trial.state,
-            ", ".join(f"{short_name(k, analysis.sweep.settings)}={in_words(v)}" for k, v in trial.changes.items()),
+            ", ".join(f"{short_name(k, analysis.sweep.settings)}={in_short(v)}" for k, v in trial.changes.items()),
             NOTHING if trial.seed is None else str(trial.seed),
             steps(trial.steps),
             figure(trial.result),
@@ -236,11 +237,13 @@ def _importance(analysis: SweepAnalysis) -> Markup:
 
 
 def _points(sweep: Sweep) -> list[Point]:
-    together: dict[tuple[tuple[str, str], ...], list[TrialResult]] = {}
+    together: dict[str, list[TrialResult]] = {}
     for trial in sweep.trials:
-        key = tuple((name, in_words(value)) for name, value in trial.changes.items())
-        together.setdefault(key, []).append(trial)
-    points = [Point(dict(key), tuple(trials)) for key, trials in together.items()]
+        together.setdefault(in_words(dict(trial.changes)), []).append(trial)
+    points = [
+        Point({name: in_short(value) for name, value in trials[0].changes.items()}, tuple(trials))
+        for trials in together.values()
+    ]
     sign = -1.0 if sweep.highest else 1.0
     return sorted(points, key=lambda point: (point.mean is None, sign * (point.mean or 0.0)))
 
