@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,35 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
     assert problem("rl4sys trian ppo_cartpole") == "no command 'trian'"
     assert problem("rl4sys train ppo_cartpole --sed 1 algorithm.lr=1e-3") == "no option --sed"
     assert problem("rl4sys config migrate FILE --in-place  # a comment --such") is None
+
+
+def every_command(command: Any, name: str = "rl4sys") -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for word, inner in command.commands.items():
+            yield from every_command(inner, f"{name} {word}")
+    else:
+        yield name, command
+
+
+over_all_commands = pytest.mark.parametrize(
+    ("name", "command"), [pytest.param(*c, id=c[0]) for c in every_command(cli())]
+)
+
+
+@over_all_commands
+def test_help_teaches_by_examples_that_can_be_typed(name: str, command: Any) -> None:
+    examples = re.findall(r"`(rl4sys [^`]*)`", command.help)
+    assert any(example.startswith(name) for example in examples)
+    assert [problem(example) for example in examples if problem(example)] == []
+
+
+@over_all_commands
+def test_help_speaks_one_way_of_arguments_and_options(name: str, command: Any) -> None:
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            assert parameter.metavar == str(parameter.metavar).upper(), name
+        assert parameter.help, f"{name} {parameter.name}"
+        assert parameter.help.endswith((".", "…")), f"{name} {parameter.name}: {parameter.help}"
 
 
 def test_the_page_of_commands_names_every_command() -> None:

@@ -30,6 +30,8 @@ def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> No
     """Print a config with everything it extends, every default and every change spelt out.
 
     A part to extend, such as algorithms/ppo, is printed as it is.
+
+    - `rl4sys config show ppo_cartpole algorithm.lr=1e-4` shows what would be trained with.
     """
     settings = files.override(files.load(source), changes or [])
     whole = {"algorithm", "environment"} <= settings.keys()
@@ -38,7 +40,10 @@ def show(source: _Source, changes: _Changes = None, debug: _Debug = False) -> No
 
 @app.command()
 def check(source: _Source, changes: _Changes = None, debug: _Debug = False) -> None:
-    """Say whether a config can be trained; exit code 2 and every mistake if not. Builds all parts, runs none."""
+    """Say whether a config can be trained; exit code 2 and every mistake if not. Builds all parts, runs none.
+
+    - `rl4sys config check my.yaml` checks yours, with its plugins.
+    """
     from rl4sys.trainer import build_actor, build_local_learner
 
     config = _read(source, changes)
@@ -123,7 +128,10 @@ def migrate(
 
 @app.command("list")
 def list_configs() -> None:
-    """List what ships with the package: experiments to train, and parts to extend."""
+    """List what ships with the package: experiments to train, and parts to extend.
+
+    - `rl4sys config list`, then `rl4sys config show sac_pendulum` for one of them.
+    """
     for group in ("experiments", "sweeps", "studies", "algorithms", "environments", "networks"):
         typer.echo(f"{group}:")
         for name in files.shipped_names(group):

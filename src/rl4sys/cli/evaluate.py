@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[
-        str, typer.Argument(help="A run: its directory, its id, or the beginning of either.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run: its directory, its id, or the beginning of either.", show_default=False
+        ),
     ],
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     checkpoint: Annotated[

@@ -21,7 +21,10 @@ _Line = tuple[str, str]
 
 def show(
     run: Annotated[
-        str, typer.Argument(help="A run: its directory, its id, or the beginning of either.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run: its directory, its id, or the beginning of either.", show_default=False
+        ),
     ],
     root: Annotated[Path, typer.Option(help="Where runs are looked for by name or id.")] = Path("experiments"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every setting.")] = False,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    address: Annotated[str, typer.Argument(help="The server.")] = "localhost:50051",
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The server.")] = "localhost:50051",
     token: Annotated[str | None, typer.Option(envvar="RL4SYS_TOKEN", help="A token the server knows.")] = None,
     tls_ca: Annotated[Path | None, typer.Option(help="Speak TLS; the authority that signed the server's.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="A client's certificate, where the server wants one.")] = None,
@@ -25,7 +25,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """Show what a training server is doing: policies, versions, rates, staleness, data used and dropped, clients."""
+    """Show what a training server is doing: policies, versions, rates, staleness, data used and dropped, clients.
+
+    - `rl4sys status learner.example:50051 --tls-ca ca.pem` asks one elsewhere, encrypted.
+    """
     from rl4sys.wire.call import Credentials, ask_status
 
     reply = ask_status(address, Credentials.from_files(token, tls_ca, tls_cert, tls_key))

@@ -25,6 +25,8 @@ def rebuild(
 
     Hardly ever needed: every command that reads it brings it up to date with the directories, and one that is lost or
     damaged is made anew by itself.
+
+    - `rl4sys store rebuild --root elsewhere` does so for the runs of another folder.
     """
     from rl4sys.errors import RunError
     from rl4sys.experiment.store import FILE, LOCAL, Store, usual_roots

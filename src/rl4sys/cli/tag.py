@@ -10,7 +10,10 @@ import typer
 
 def tag(
     run: Annotated[
-        str, typer.Argument(help="A run: its directory, its id, or the beginning of either.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run: its directory, its id, or the beginning of either.", show_default=False
+        ),
     ],
     tags: Annotated[
         list[str] | None, typer.Argument(metavar="TAG", help="Labels to give it.", show_default=False)

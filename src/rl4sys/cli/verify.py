@@ -29,7 +29,10 @@ _PARTS = {
 
 def verify(
     run: Annotated[
-        str, typer.Argument(help="A run: its directory, its id, or the beginning of either.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run: its directory, its id, or the beginning of either.", show_default=False
+        ),
     ],
     steps: Annotated[
         int | None, typer.Option(min=0, help="Repeat and compare up to this step only.", show_default=False)
