@@ -67,15 +67,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_mistakes_are_told(
-    rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+def test_mistakes_are_told(rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
-    outcome = rl4sys("simulate", finished_run, *arguments)
-    assert outcome.exit_code == 2
-    assert message in outcome.err
+    for mistake, (arguments, message) in MISTAKES.items():
+        outcome = rl4sys("simulate", finished_run, *arguments)
+        assert outcome.exit_code == 2, mistake
+        assert message in outcome.err, mistake
 
 
 def test_what_does_not_go_together_is_told(rl4sys: Rl4sys, finished_run: Path, tmp_path: Path) -> None:
