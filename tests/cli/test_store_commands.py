@@ -385,8 +385,8 @@ def test_cleanup_strips_what_is_neither_good_nor_recent(rl4sys: Rl4sys, old: Pat
     outcome = rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes")
     assert outcome.exit_code == 0, outcome.err
     assert stripped(old) == ["old_0", "old_1", "old_2", "swung_1"]
-    assert "kept whole: 1 run is among the best in CartPole-v1\n" in outcome.out
-    assert "kept whole: 1 run is younger than 30 days\n" in outcome.out
+    assert "kept whole, among the best in CartPole-v1: 1 run\n" in outcome.out
+    assert "kept whole, younger than 30 days: 1 run\n" in outcome.out
     freed = re.search(r"4 runs to strip, which frees (\d+\.\d) kB\nfreed (\d+\.\d) kB\n$", outcome.out)
     assert freed is not None
     assert 600 < float(freed[1]) == float(freed[2]) < 700, "three files of 50 kB each of four runs, and folders"
@@ -443,12 +443,12 @@ def test_cleanup_leaves_what_is_in_use(rl4sys: Rl4sys, old: Path) -> None:
         outcome = rl4sys("cleanup", "--keep-best", "0", "--keep-recent", "30", "--yes")
     assert [name for name in stripped(old) if name.startswith(("old", "swung"))] == ["old_3", "swung_0", "swung_1"]
     for reason in (
-        "is running",
-        "is a policy of a server",
-        "is needed by user",
-        "is a trial of sweep, which is not done",
+        "running",
+        "a policy of a server",
+        "needed by user",
+        "a trial of sweep, which is not done",
     ):
-        assert f"kept whole: 1 run {reason}\n" in outcome.out
+        assert f"kept whole, {reason}: 1 run\n" in outcome.out
     assert (trial / "logs/file").is_file()
     assert (stopped / "logs/file").is_file(), "a sweep that is resumed goes on with it"
     assert not (done / "logs/file").is_file()

@@ -71,7 +71,7 @@ def _show(console: Console, plan: Plan, runs: list[RunRecord]) -> None:
             console, "to be stripped", ("run", "environment", "last change", "best_reward", "frees"), rows, words=3
         )
     for reason, count in _reasons(plan).items():
-        typer.echo(f"kept whole: {counted(count, 'run')} {reason}")
+        typer.echo(f"kept whole, {reason}: {counted(count, 'run')}")
     typer.echo(
         f"{counted(len(going), 'run')} to strip, which frees {in_words(plan.bytes)}" if going else "nothing to do"
     )

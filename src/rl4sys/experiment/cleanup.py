@@ -93,11 +93,11 @@ def size_on_disk(path: Path) -> int:
 
 def _reason_to_keep(run: RunRecord, rules: Rules, now: datetime) -> str:
     if run.status == RUNNING:
-        return "is running"
+        return "running"
     if (run.path / _LIVE).is_file():
-        return "is a policy of a server"
+        return "a policy of a server"
     if now - datetime.fromisoformat(run.updated) < rules.keep_recent:
-        return f"is younger than {rules.keep_recent.days} days"
+        return f"younger than {rules.keep_recent.days} days"
     return ""
 
 
@@ -107,17 +107,17 @@ def _best_of_each_environment(runs: Sequence[RunRecord], count: int) -> dict[Pat
     best: dict[Path, str] = {}
     for environment in {run.environment for run in ranked}:
         same = [run for run in ranked if run.environment == environment]
-        best |= {run.path: f"is among the best in {environment}" for run in same[len(same) - min(count, len(same)) :]}
+        best |= {run.path: f"among the best in {environment}" for run in same[len(same) - min(count, len(same)) :]}
     return best
 
 
 def _needed(runs: Sequence[RunRecord]) -> dict[Path, str]:
     """Trials that their series may go on with, and runs that the config of another names, such as for its data."""
     places = {run.path.resolve(): run.path for run in runs}
-    needed = {run.path: f"is a trial of {run.path.parent.name}, which is not done" for run in runs if _awaited(run)}
+    needed = {run.path: f"a trial of {run.path.parent.name}, which is not done" for run in runs if _awaited(run)}
     for run in runs:
         named = [places[folder] for folder in _folders_named(run.settings) if folder in places]
-        needed |= {path: f"is needed by {run.path.name}" for path in named if path != run.path}
+        needed |= {path: f"needed by {run.path.name}" for path in named if path != run.path}
     return needed
 
 
