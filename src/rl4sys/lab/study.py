@@ -38,10 +38,14 @@ class Memory:
         self._space, self._direction = space, direction
         self._distributions = {key: _distribution(self._optuna, values) for key, values in space.items()}
         self._study = self._open(directory / FILE)
+        self._known: list[FrozenTrial] | None = None
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False)
+        """All of them; read again only when something was written, since nobody else writes."""
+        if self._known is None:
+            self._known = self._study.get_trials(deepcopy=False)
+        return self._known
 
     def changes(self, number: int) -> dict[str, Any]:
         """What was changed in a trial, by dotted name."""
@@ -65,14 +69,14 @@ class Memory:
         self._study.add_trial(
             optuna.trial.create_trial(state=running, params=asked.params, distributions=self._distributions)
         )
+        self._known = None
 
-    def report(self, number: int, step: int, value: float) -> bool:
-        """Write an intermediate value down; whether it is news."""
+    def report(self, number: int, step: int, value: float) -> None:
+        """Write an intermediate value down; one that is there stays."""
         frozen = self.trials[number]
-        if step in frozen.intermediate_values:
-            return False
-        self._optuna.trial.Trial(self._study, frozen._trial_id).report(value, step)
-        return True
+        if step not in frozen.intermediate_values:
+            self._optuna.trial.Trial(self._study, frozen._trial_id).report(value, step)
+            self._known = None
 
     def newest_step(self, number: int) -> int:
         return self.trials[number].last_step or 0
@@ -87,6 +91,7 @@ class Memory:
         state = {"completed": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[outcome]
         if self.is_open(number):
             self._study.tell(number, value, state)
+            self._known = None
 
     def importances(self) -> dict[str, float]:
         """How much of the differences between trials each setting accounts for; empty where too few can tell."""
@@ -100,7 +105,7 @@ class Memory:
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         try:
-            storage = optuna.storages.RDBStorage(f"sqlite:///file:{quote(str(path.resolve()))}?uri=true")
+            storage = optuna.storages.RDBStorage(_address(path))
             study: Study = optuna.create_study(
                 storage=storage, study_name=_NAME, direction=self._direction, load_if_exists=True
             )
@@ -108,6 +113,14 @@ class Memory:
             # The storage passes on whatever its database says of a file that is damaged, or cannot be written.
             raise RunError(f"the study in {path} cannot be opened: {problem}") from problem
         return study
+
+
+def _address(path: Path) -> str:
+    """Of a database file, whatever letters its name has."""
+    from sqlalchemy.engine import URL
+
+    url = URL.create("sqlite", database=f"file:{quote(str(path.resolve()))}", query={"uri": "true"})
+    return url.render_as_string()
 
 
 def import_optuna() -> Any:
