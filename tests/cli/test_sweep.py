@@ -232,7 +232,7 @@ def test_mistakes_are_explained(rl4sys: Rl4sys, arguments: list[str], message: s
     assert re.search(message, outcome.err)
 
 
-def test_only_the_number_of_jobs_may_change_when_a_sweep_goes_on(
+def test_what_trials_do_may_not_change_when_a_sweep_goes_on(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     from rl4sys.lab.series import read_base, read_settings
@@ -242,8 +242,8 @@ def test_only_the_number_of_jobs_may_change_when_a_sweep_goes_on(
     settings = read_settings(SweepConfig, str(file), "sweeps", [])
     made = create_sweep(tmp_path / "runs", settings, read_base(settings, file), datetime.now())
     for change, message in {
-        "seeds=[1]": "seeds cannot change when a sweep is resumed; only parallel_jobs can. Start a new one",
-        "parallel_jobs=none": "parallel_jobs is 'none'; it should be a whole number from 1",
+        "seeds=[1]": "seeds cannot change when a sweep is resumed; parallel_jobs, retries, metric, direction",
+        "parallel_jobs=none": "parallel_jobs is 'none'; it should be a valid integer",
     }.items():
         outcome = rl4sys("sweep", "--resume", made.series.path, change)
         assert (outcome.exit_code, message in outcome.err) == (2, True)
@@ -255,9 +255,12 @@ def test_only_the_number_of_jobs_may_change_when_a_sweep_goes_on(
 def test_the_best_config_of_a_sweep_can_be_trained(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    file = sweep_file([""], sweep={"algorithm.lr": [1e-3]}, fixed={"training.total_timesteps": 96})
-    assert rl4sys("sweep", file).exit_code == 0
+    file = sweep_file([""], sweep={"algorithm.lr": [1e-3]}, fixed={"training.total_timesteps": 96}, metric="reword")
+    outcome = rl4sys("sweep", file)
+    assert outcome.exit_code == 0
+    assert re.search(r"no trial has the metric reword\. Known: episode/length, episode/return, evaluation", outcome.out)
     series = series_in(tmp_path / "experiments")
+    assert "1 trials, 1 of them completed already" in rl4sys("sweep", "--resume", series, "metric=reward").out
     assert load(series / "best.yaml")["experiment"]["name"] == "gated_sweep_best"
     assert rl4sys("train", series / "best.yaml", "--root", "best").exit_code == 0
     (best,) = (tmp_path / "best").glob("gated_sweep_best_*")

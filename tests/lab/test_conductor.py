@@ -103,6 +103,13 @@ def test_a_trial_whose_process_died_is_taken_up_again_so_often_and_no_more() -> 
     assert conduct(Scripted(1, t2=[death, death, end]), Listed(), retries=1)[2] == "failed"
 
 
+def test_it_is_told_that_a_trial_is_taken_up_again() -> None:
+    seen = Seen()
+    lives: list[list[Event]] = [[Ended(0, "died", "killed")]]
+    Conductor(Listed(), Scripted(1, t0=lives), seen, 1).conduct(lambda: False)
+    assert "killed; it is taken up again from its checkpoint" in [standing.message for standing in seen.standings]
+
+
 def test_a_trial_is_told_after_each_evaluation_whether_it_goes_on() -> None:
     script: list[Event] = [Moved(3, 10, 99, 5.0), Evaluated(3, 10, 5.0), Evaluated(3, 20, 1.0), Ended(3, "stopped")]
     engine, campaign = Scripted(1, t3=[script]), Listed(at_least=2.0)

@@ -96,6 +96,14 @@ def test_more_random_points_than_there_are_is_refused() -> None:
         ({"sweep": {"algorithm.lr": {"low": 1, "high": 2}}}, "a grid needs values to go through: give algorithm.lr"),
         ({"sweep": {"algorithm.lr": {"lo": 1}}}, r"sweep\.algorithm\.lr\.lo is not a setting.*\n.*Known in .*choices"),
         ({"seeds": [1, 1]}, "seeds are different whole numbers from 0"),
+        (
+            {"sweep": {"experiment.seed": [1, 2]}},
+            "experiment.seed is not to be changed here: give the seeds as `seeds`",
+        ),
+        (
+            {"fixed": {"experiment.threads": 2}},
+            "experiment.threads is not to be changed here: each trial computes with",
+        ),
         ({"paralel_jobs": 2}, "paralel_jobs is not a setting; did you mean parallel_jobs?"),
         ({"parallel_jobs": 0}, "parallel_jobs is 0; it should be greater than 0 .*one thread"),
     ],
@@ -146,7 +154,7 @@ def test_a_directory_that_is_no_sweep_cannot_be_resumed(tmp_path: Path) -> None:
 
 def test_only_one_process_goes_on_with_a_sweep(tmp_path: Path) -> None:
     made = create_sweep(tmp_path, settings(), small_config("ppo"), datetime.now())
-    message = "is being run by another process; wait for it or stop it"
+    message = "is being trained by another process; wait for it or stop it"
     with made.series.locked(), pytest.raises(RunError, match=message), made.series.locked():
         pass
 

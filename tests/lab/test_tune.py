@@ -301,6 +301,8 @@ def test_the_shipped_study_starts_from_bad_settings_within_what_it_searches() ->
         ({"start": [{"algorithm.gamma": 1}]}, "start has algorithm.gamma, which is not under search"),
         ({"start": [{"algorithm.lr": 1}]}, "start has algorithm.lr: 1, which is not within what is searched"),
         ({"search": {"algorithm.lr": 0.1}}, r"search\.algorithm\.lr is 0\.1; it should be a list of values"),
+        ({"search": {"training.eval_frequency": [1, 2]}}, "cannot be searched: trials are compared at the same steps"),
+        ({"search": {"experiment.seed": [1, 2]}}, "experiment.seed is not to be changed here: give the seeds as"),
         ({"n_trials": 0}, r"n_trials is 0; it should be greater than 0 \(How many points"),
         ({"pruning": {"percentile": 101}}, r"pruning\.percentile is 101; it should be less than or equal to 100"),
     ],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rl4sys.lab.sweep import Sweep, SweepConfig
 
 _FAILED, _INTERRUPTED = 1, 130
+_CHANGEABLE = ("parallel_jobs", "retries", "metric", "direction", "summary")
 GROUP = "sweeps"
 
 
@@ -91,23 +92,27 @@ def _resume(console: Console, text: str, root: Path, assignments: list[str], *, 
     from rl4sys.lab.processes import cores
     from rl4sys.lab.sweep import open_sweep
 
-    opened = open_sweep(find_series(text, root))
-    jobs = _changed_jobs(assignments, opened.series.settings.parallel_jobs)
+    opened = _changed(open_sweep(find_series(text, root)), assignments)
+    jobs = opened.series.settings.parallel_jobs
     if dry_run:
         show_trials(console, opened.left, limited_jobs(console, jobs, cores()))
         return
     _conduct(console, opened, jobs)
 
 
-def _changed_jobs(assignments: list[str], jobs: int) -> int:
-    """How many run at once may change from one life of a sweep to the next; nothing else may."""
-    changes = files.override({"parallel_jobs": jobs}, assignments)
-    other = [key for key in changes if key != "parallel_jobs"]
-    if other:
-        raise ConfigError(f"{other[0]} cannot change when a sweep is resumed; only parallel_jobs can. Start a new one")
-    if not isinstance(changes["parallel_jobs"], int) or changes["parallel_jobs"] < 1:
-        raise ConfigError(f"parallel_jobs is {changes['parallel_jobs']!r}; it should be a whole number from 1")
-    return changes["parallel_jobs"]
+def _changed(opened: Sweep, assignments: list[str]) -> Sweep:
+    """Which trials there are, and what they do, stays as it is from one life of a sweep to the next."""
+    from rl4sys.lab.sweep import SweepConfig, changed_sweep
+
+    changes = files.override({}, assignments)
+    wrong = [key for key in changes if key not in _CHANGEABLE]
+    if wrong:
+        raise ConfigError(
+            f"{wrong[0]} cannot change when a sweep is resumed; {', '.join(_CHANGEABLE)} can. Start a new one"
+        )
+    if not changes:
+        return opened
+    return changed_sweep(opened, files.parse(SweepConfig, {**opened.series.settings.model_dump(), **changes}))
 
 
 def _conduct(console: Console, swept: Sweep, jobs: int) -> None:
@@ -124,7 +129,7 @@ def _conduct(console: Console, swept: Sweep, jobs: int) -> None:
         with Board(console, series, swept.standings) as board:
             Conductor(swept, engine, board, series.settings.retries).conduct(stopping)
         _finish(console, swept)
-        if stopping():
+        if stopping() and any(standing.status != "completed" for standing in swept.standings):
             line(console, f"stopped; go on:   rl4sys sweep --resume {series.path}")
             raise typer.Exit(_INTERRUPTED)
 
@@ -140,9 +145,25 @@ def _finish(console: Console, swept: Sweep) -> None:
     if ranking[0].mean is not None:
         line(console, f"train the best:   rl4sys train {series.path / BEST}")
         line(console, f"look closer:      rl4sys analyze {series.path}")
+    elif any(standing.status == "completed" for standing in results):
+        _explain_metric(console, swept)
     failed = show_failures(console, series, results)
     if failed:
         line(
             console, f"{failed} of {len(results)} trials failed; try them again:   rl4sys sweep --resume {series.path}"
         )
         raise typer.Exit(_FAILED)
+
+
+def _explain_metric(console: Console, swept: Sweep) -> None:
+    """Nothing could be ranked, though there is something to rank."""
+    from rl4sys.cli.trials import line
+    from rl4sys.experiment.metrics import read_metrics
+
+    completed = next(standing.trial for standing in swept.standings if standing.status == "completed")
+    rows = read_metrics(swept.series.run_path(completed) / "metrics.jsonl")
+    known = sorted({name for row in rows for name in row} - {"step"})
+    metric = swept.series.settings.metric
+    meant = files.did_you_mean(metric, known)
+    line(console, f"no trial has the metric {metric}{meant} Known: {', '.join(known)}.")
+    line(console, f"rank by another:  rl4sys sweep --resume {swept.series.path} metric=NAME")

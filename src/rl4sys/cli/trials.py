@@ -11,7 +11,7 @@ from types import TracebackType
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from rl4sys.lab.ranking import Ranked
@@ -57,6 +57,8 @@ class Board:
         self._standings[standing.trial.number] = standing
         if before is None or before.status != standing.status:
             self._tell(standing)
+        elif standing.message != before.message:
+            line(self._console, f"{_name(standing.trial)}: {standing.message}")
 
     def tick(self) -> None:
         if self._live is not None:
@@ -75,7 +77,8 @@ class Board:
             line(self._console, f"{_name(standing.trial)}: {standing.status}{figure}")
 
     def _table(self) -> Group:
-        table = Table("trial", "point", "seed", "status", "progress", self._series.settings.metric)
+        point = Column("point", no_wrap=True, overflow="ellipsis")
+        table = Table("trial", point, "seed", "status", "progress", self._series.settings.metric)
         chosen = self._chosen(max(3, self._console.height - _OTHER_LINES))
         for standing in chosen:
             table.add_row(*_cells(standing))

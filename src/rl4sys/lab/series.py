@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,12 +26,19 @@ from rl4sys.config import Config, Settings
 from rl4sys.errors import ConfigError, RunError
 from rl4sys.experiment.config import ExperimentConfig, parse_experiment
 from rl4sys.experiment.files import replace_file
+from rl4sys.experiment.lock import hold
 from rl4sys.experiment.metrics import read_metrics
+from rl4sys.experiment.outcome import REWARDS
 from rl4sys.experiment.run import Run, new_directory
 from rl4sys.experiment.store import Store, register
 from rl4sys.lab.trials import EVALUATION, Standing, Task, Trial
 
 PLAN, BASE = "plan.json", "base.yaml"
+_OURS = {
+    "experiment.seed": "give the seeds as `seeds`",
+    "experiment.name": "trials are named by the series and their point",
+    "experiment.threads": "each trial computes with one",
+}
 
 
 class SeriesConfig(Config):
@@ -51,7 +57,7 @@ class SeriesConfig(Config):
     retries: int = Field(default=2, ge=0)
     """How often a trial whose process was killed is taken up again from its checkpoint before it counts as failed."""
     metric: str = "reward"
-    """What points are ranked by: a name in metrics.jsonl, or reward, which stands for evaluation/return."""
+    """What points are ranked by: a name in metrics.jsonl, or reward: the mean return of evaluations."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether more of the metric is better, or less."""
     summary: Literal["final", "best", "mean"] = "final"
@@ -63,6 +69,14 @@ class SeriesConfig(Config):
         if len(set(seeds)) < len(seeds) or any(seed < 0 for seed in seeds):
             raise ValueError("seeds are different whole numbers from 0")
         return seeds
+
+    @field_validator("sweep", "search", "fixed", check_fields=False)
+    @classmethod
+    def _check_keys(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        for key in changes:
+            if key in _OURS:
+                raise ValueError(f"{key} is not to be changed here: {_OURS[key]}")
+        return changes
 
     @property
     def row_name(self) -> str:
@@ -119,9 +133,12 @@ class Series:
 
     def value(self, trial: Trial) -> float | None:
         """What the trial is ranked by, as far as it got."""
-        metrics, name = self.run_path(trial) / "metrics.jsonl", self.settings.row_name
-        values = [row[name] for row in read_metrics(metrics) if name in row] if metrics.is_file() else []
-        if not values:
+        metrics = self.run_path(trial) / "metrics.jsonl"
+        rows = read_metrics(metrics) if metrics.is_file() else []
+        names = REWARDS if self.settings.metric == "reward" else (self.settings.metric,)
+        found = [[row[name] for row in rows if name in row] for name in names]
+        values = next(filter(None, found), None)
+        if values is None:
             return None
         best = max if self.settings.direction == "maximize" else min
         return float(
@@ -136,11 +153,7 @@ class Series:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the series for this process; another that wants it is refused, and a dead one holds nothing."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as problem:
-                raise RunError(f"{self.path} is being run by another process; wait for it or stop it") from problem
+        with hold(self.path):
             # Trials are entered in the nearest index above them, which is to be that of all runs.
             Store(self.path.parent).runs()
             yield

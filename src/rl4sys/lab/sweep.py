@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -124,6 +125,13 @@ def open_sweep(path: Path) -> Sweep:
     """One that was begun."""
     series = open_series(path, SweepConfig, SETTINGS)
     return Sweep(series, read_plan(series))
+
+
+def changed_sweep(sweep: Sweep, settings: SweepConfig) -> Sweep:
+    """The same trials under settings that change neither which there are nor what they do, which are stored."""
+    series = replace(sweep.series, settings=settings)
+    seal(series, SETTINGS)
+    return Sweep(series, sweep.trials)
 
 
 class Sweep:

@@ -209,6 +209,7 @@ class Conductor:
             self.engine.answer(event.number, go_on=go_on)
         elif event.how == "died" and running.tries <= self.retries and not stopping:
             running.tries += 1
+            self._update(running, message=f"{event.message}; it is taken up again from its checkpoint")
             self._start(running.standing.trial)
         else:
             self._end(running, event)

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError
@@ -61,6 +61,14 @@ class TuneConfig(SeriesConfig):
     """Points that are drawn by chance before the search learns from them."""
     pruning: PruningSettings = PruningSettings()
     """Stopping trials early."""
+
+    @field_validator("search")
+    @classmethod
+    def _check_search(cls, search: dict[str, Range]) -> dict[str, Range]:
+        for key in search:
+            if key.startswith("training."):
+                raise ValueError(f"{key} cannot be searched: trials are compared at the same steps")
+        return search
 
     @model_validator(mode="after")
     def _check_start(self) -> TuneConfig:
