@@ -132,6 +132,13 @@ def test_resume_trains_a_finished_run_longer(rl4sys: Rl4sys, finished_run: Path)
     assert "500" in provenance["resumed"][0]["command"]
 
 
+def test_a_resumed_run_may_be_told_of_by_other_rules(rl4sys: Rl4sys, finished_run: Path) -> None:
+    rule = "alerts.rules.always={kind: threshold, metric: learner/version, above: -1}"
+    outcome = rl4sys("train", "--resume", finished_run, rule, "--total-timesteps", "400")
+    assert outcome.exit_code == 0, outcome.err
+    assert "alert always: learner/version is " in outcome.out
+
+
 def test_a_dry_run_of_a_resume_trains_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
     before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
     outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500", "--dry-run")

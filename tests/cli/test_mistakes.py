@@ -273,7 +273,7 @@ def test_resuming_with_other_settings_names_them(rl4sys: Rl4sys, finished_run: P
     outcome = rl4sys("train", "--resume", finished_run, "algorithm.gamma=0.5")
     assert outcome.exit_code == 2
     assert "was started with other settings: algorithm.gamma (0.99 then, 0.5 now)" in outcome.err
-    assert "only training.total_timesteps may change" in outcome.err
+    assert "only training.total_timesteps and alerts may change" in outcome.err
 
 
 def test_resuming_with_a_seed_is_refused(rl4sys: Rl4sys, finished_run: Path) -> None:

@@ -37,9 +37,9 @@ def test_runs_are_shown_a_line_each_with_what_is_the_matter(rl4sys: Rl4sys, tmp_
     lines = rl4sys("monitor", "--once").out.splitlines()
     assert lines[0] == "0 in training, 2 ended"
     first, second = (line.split() for line in lines[3:5])
-    assert first[:4] == ["pole_2", "interrupted", "━━━━", "25%"]
-    assert second[:4] == ["pole_1", "completed", "━━━━", "100%"]
-    assert "▁▂▃▄▅▆▇█" in second
+    assert first[:4] == ["pole_2", "interrupted", 12 * "━", "25%"]
+    assert second[:4] == ["pole_1", "completed", 12 * "━", "100%"]
+    assert "▁▁▂▂▂▃▃▄▄▄▅▅▅▆▆▇▇▇██" in second
     assert {"ppo", "CartPole-v1", "7", "15"} <= set(second)
     assert lines[-1] == "pole_2: no process trains it any more: rl4sys train --resume goes on with it"
 
@@ -76,6 +76,15 @@ def test_old_runs_are_left_out_unless_all_are_asked_for_or_there_is_nothing_else
     assert "old" in rl4sys("monitor", "--once", "--all").out
 
 
+def test_a_trial_goes_by_the_name_of_its_sweep_too(
+    rl4sys: Rl4sys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / "experiments/ppo_sweep_20260101-000000/trial_007", ENDED, rows())
+    assert "\nppo_sweep_20260101-000000/trial_007 " in rl4sys("monitor", "--once").out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "\nppo_sweep_2026010…/trial_007 " in rl4sys("monitor", "--once").out
+
+
 def test_a_folder_of_runs_is_watched_like_a_root(rl4sys: Rl4sys, tmp_path: Path) -> None:
     write_run(tmp_path / "experiments/sweep/a", ENDED, rows())
     write_run(tmp_path / "experiments/b", ENDED, rows())
@@ -89,7 +98,7 @@ def test_a_run_that_does_not_exist_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -
     assert "nobody" in outcome.err
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 90, 100, 112, 130, 140, 180])
 @pytest.mark.parametrize("chosen", [[], ["experiments/ppo_cartpole_20260101-000000"]])
 def test_no_line_is_longer_than_the_terminal_is_wide(
     tmp_path: Path, width: int, chosen: list[str], monkeypatch: pytest.MonkeyPatch
@@ -134,7 +143,7 @@ def test_a_plot_has_its_range_at_the_side_and_steps_below() -> None:
 
 
 def test_figures_are_short() -> None:
-    numbers = [None, 0.0, 1.23456, 123.456, 12345.6, 1e8, 1e-5, float("nan")]
+    numbers = [None, 0.0, 40.0, 1.23456, 123.456, 12345.6, 1e8, 1e-5, float("nan")]
     assert [figure(number) for number in numbers] == [
-        "", "0", "1.23", "123.5", "12,346", "1.00e+08", "1.00e-05", "nan"
+        "", "0", "40", "1.23", "123.5", "12,346", "1.00e+08", "1.00e-05", "nan"
     ]  # fmt: skip

@@ -131,4 +131,7 @@ def test_the_last_word_of_a_run_is_what_it_said_and_when(tmp_path: Path) -> None
     status, at = last_word(path)
     assert status == "running"
     assert at == pytest.approx(5.0, abs=1.0)
+    (path / "status.json").unlink()
+    os.utime(path / "configs/config.yaml", (7, 7))
+    assert last_word(path) == ("created", 7.0)
     assert last_word(tmp_path / "nothing") == ("created", 0.0)

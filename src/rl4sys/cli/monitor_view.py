@@ -22,7 +22,8 @@ _COLOURS = {
     "failed": "bold red",
     "interrupted": "bold red",
 }
-_WIDE = 110
+_WIDE, _ROOMY = 110, 140
+_TRIAL = "trial_"
 _SHOWN_ALERTS = 5
 _LEAST_PLOT, _MOST_PLOT = 5, 12
 
@@ -31,24 +32,25 @@ class _Column(NamedTuple):
     heading: str
     least_width: int
     """The narrowest terminal that shows it."""
-    cell: Callable[[Glance], RenderableType]
+    cell: Callable[[Glance, int], RenderableType]
+    """What it shows of a run in a terminal so wide."""
     figures: bool = True
 
 
 _COLUMNS = (
-    _Column("run", 0, lambda glance: Text(glance.path.name), figures=False),
-    _Column("state", 0, lambda glance: Text(glance.state, style=_COLOURS.get(glance.state, "")), figures=False),
-    _Column("progress", 0, lambda glance: _progress(glance, 4), figures=False),
-    _Column("left", 0, lambda glance: _duration(glance.seconds_left)),
-    _Column("steps/s", 110, lambda glance: figure(glance.steps_per_second)),
-    _Column("return", 0, lambda glance: figure(glance.recent_return)),
-    _Column("evaluation", 110, lambda glance: figure(glance.evaluation)),
-    _Column("best", 90, lambda glance: figure(glance.best)),
-    _Column("curve", 0, lambda glance: _curve(glance, 8), figures=False),
-    _Column("algorithm", 150, lambda glance: Text(glance.algorithm), figures=False),
-    _Column("environment", 150, lambda glance: Text(glance.environment), figures=False),
-    _Column("seed", 150, lambda glance: "" if glance.seed is None else str(glance.seed)),
-    _Column("memory", 130, lambda glance: in_words(glance.memory_bytes) if glance.memory_bytes else ""),
+    _Column("run", 0, lambda glance, width: Text(_label(glance, width)), figures=False),
+    _Column("state", 0, lambda glance, _: Text(glance.state, style=_COLOURS.get(glance.state, "")), figures=False),
+    _Column("progress", 0, lambda glance, width: _progress(glance, 4 if width < _ROOMY else 12), figures=False),
+    _Column("left", 0, lambda glance, _: _duration(glance.seconds_left)),
+    _Column("steps/s", 90, lambda glance, _: figure(glance.steps_per_second)),
+    _Column("return", 0, lambda glance, _: figure(glance.recent_return)),
+    _Column("evaluation", 112, lambda glance, _: figure(glance.evaluation)),
+    _Column("best", 100, lambda glance, _: figure(glance.best)),
+    _Column("curve", 0, lambda glance, width: _curve(glance, 8 if width < _ROOMY else 20), figures=False),
+    _Column("algorithm", 180, lambda glance, _: Text(glance.algorithm), figures=False),
+    _Column("environment", 180, lambda glance, _: Text(glance.environment), figures=False),
+    _Column("seed", 180, lambda glance, _: "" if glance.seed is None else str(glance.seed)),
+    _Column("memory", 130, lambda glance, _: in_words(glance.memory_bytes) if glance.memory_bytes else ""),
 )
 
 
@@ -67,7 +69,7 @@ def show_many(glances: Sequence[Glance], width: int) -> RenderableType:
         else:
             table.add_column(column.heading, justify="right" if column.figures else "left", no_wrap=True)
     for glance in glances:
-        table.add_row(*(column.cell(glance) for column in columns))
+        table.add_row(*(column.cell(glance, width) for column in columns))
     table.width = width
     training = sum(glance.state == "running" for glance in glances)
     head = Text(f"{training} in training, {len(glances) - training} ended", style="bold")
@@ -95,7 +97,8 @@ def _facts(glance: Glance) -> Table:
         ("last word", Text(f"{_duration(glance.silent_seconds)} ago" if glance.silent_seconds is not None else "")),
     ]
     for name, value in pairs:
-        table.add_row(Text(name, style="dim"), value)
+        if value:
+            table.add_row(Text(name, style="dim"), value)
     return table
 
 
@@ -154,6 +157,15 @@ def _alert_line(alert: Mapping[str, Any]) -> Text:
 
 def _words(alert: Mapping[str, Any]) -> str:
     return f"{alert.get('rule')}: {alert.get('message')}"
+
+
+def _label(glance: Glance, width: int) -> str:
+    """The run's name; a trial goes by that of its sweep too, of which the end is cut before its own is."""
+    own, series = glance.path.name, glance.path.parent.name
+    if not own.startswith(_TRIAL):
+        return own
+    room = max(8, (28 if width < _ROOMY else 40) - len(own) - 1)
+    return f"{series if len(series) <= room else series[: room - 1] + '…'}/{own}"
 
 
 def _trouble(glance: Glance) -> Text:

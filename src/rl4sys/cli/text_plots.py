@@ -33,6 +33,8 @@ def figure(value: float | None) -> str:
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
+    if value == int(value) and size < 1e7:
+        return f"{value:,.0f}"
     if size >= 1e7 or (0 < size < 1e-3):
         return f"{value:.2e}"
     return f"{value:,.0f}" if size >= 1e4 else f"{value:.1f}" if size >= 100 else f"{value:.3g}"

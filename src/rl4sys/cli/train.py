@@ -224,16 +224,16 @@ def _announce_length(console: Console, before: int, wanted: ExperimentConfig) ->
 
 
 def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
-    """Only the length of training may change: any other change would make it another run."""
+    """Only the length of training, and what is told of it, may change: any other change would make it another run."""
     differing = [
         f"{key} ({then!r} then, {now!r} now)"
         for key, (then, now) in files.differences(settings, wanted).items()
-        if key != "training.total_timesteps"
+        if key != "training.total_timesteps" and not key.startswith("alerts.")
     ]
     if differing:
         raise ConfigError(
             f"{path} was started with other settings: {', '.join(differing)}. Resume without a config to go on with "
-            "its own, or start a new run; only training.total_timesteps may change"
+            "its own, or start a new run; only training.total_timesteps and alerts may change"
         )
 
 

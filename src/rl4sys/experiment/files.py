@@ -16,11 +16,18 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in place of the old in one step."""
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
+    """Put new content in place of the old in one step.
+
+    Where it is not ``synced`` nobody waits for the disk: a crash of the process is as harmless, one of the machine may
+    leave the old content, the new, or nothing.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        write_synced(temporary, content)
+        if synced:
+            write_synced(temporary, content)
+        else:
+            temporary.write_bytes(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -124,7 +124,7 @@ class Watched:
 def last_word(path: Path) -> tuple[str, float]:
     """What a run says it is doing, and when it last did."""
     status, age = _read_status(path / STATUS)
-    return str(status.get("status", CREATED)), time.time() - age if age is not None else 0.0
+    return str(status.get("status", CREATED)), time.time() - age if age is not None else _modified(path / CONFIG)
 
 
 class _Course:
@@ -200,6 +200,13 @@ def _read_status(path: Path) -> tuple[dict[str, Any], float | None]:
     except (OSError, ValueError):
         return {}, None
     return (found, age) if isinstance(found, dict) else ({}, None)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _state(path: Path, status: Mapping[str, Any]) -> str:

@@ -223,9 +223,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path, kind: type[Kind]) -> Kind | None:
-    """None if there is no such file."""
+    """None if there is no such file, or, as a crash of the machine may leave it, an empty one."""
     try:
-        found = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if not content:
+            return None
+        found = json.loads(content)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as problem:

@@ -145,11 +145,13 @@ class Run:
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         record = {**status, "pid": os.getpid(), "time": datetime.now().isoformat(timespec="seconds")}
+        going_on = status.get("status") == RUNNING
         try:
-            replace_file(self.path / STATUS, json.dumps(record, indent=1).encode())
+            # Written with every row, and of no use after a crash of the machine: the disk is not waited for.
+            replace_file(self.path / STATUS, json.dumps(record, indent=1).encode(), synced=not going_on)
         except OSError as problem:
             raise RunError(f"cannot write the status of {self.path}: {problem.strerror}") from problem
-        self._register(going_on=status.get("status") == RUNNING)
+        self._register(going_on=going_on)
 
     def _register(self, *, going_on: bool) -> None:
         """Every end is registered; on the way there, now and then, and only if nobody else writes at that moment."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rl4sys.experiment.delivery import Delivery
 from rl4sys.experiment.machine import Memory, measure_memory
 from rl4sys.spec import State
 
-_MEMORY_SECONDS = 1.0
+_MEMORY_SECONDS = 5.0
 _LONGEST_NAP_SECONDS = 5.0
 
 
@@ -162,7 +162,7 @@ def describe(alert: Alert, subject: Subject, advice: str = "") -> dict[str, Any]
     message = f"{alert.message}; {advice}" if advice else alert.message
     finite = alert.value is None or math.isfinite(alert.value)
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
         "rule": alert.rule,
         "kind": alert.kind,
         "status": "cleared" if alert.cleared else "firing",

@@ -1,0 +1,235 @@
+"""What logging, registry and alerts add to training.
+
+Run `python benchmarks/overhead.py`; it uses one core for a few minutes. ppo_cartpole is trained with all of it, as it
+comes, and with none of it: no rows, no status, no TensorBoard, no index, no rules. Both learn the same, bit for bit.
+
+Time, compared: the two take turns within one process, a few rounds each, in threads of which only one runs; their
+processor time is counted by thread, and that of threads behind them (TensorBoard's) to the one that has them. Time,
+counted: what of the one's processor time was spent in what was added; it leaves out what that does to caches, and is
+the figure to go by where others use the machine. Memory: each in a process of its own, several times in turns.
+
+    python benchmarks/overhead.py [--steps 99840] [--repeats 3] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl4sys.config import load, override
+from rl4sys.experiment.config import parse_experiment
+from rl4sys.experiment.run import Run
+from rl4sys.trainer import Progress, Trainer
+
+ROUNDS = 13
+"""Of 256 steps each in a turn; each turn of the one has what the same turn of the other has."""
+ARMS = ("none", "all")
+OFF = ("logging.tensorboard=false", "alerts.enabled=false")
+
+
+class NoLogbook:
+    """Takes everything, keeps nothing."""
+
+    @contextmanager
+    def opened(self, step: int) -> Iterator[None]:
+        yield
+
+    def see(self, trajectories: Any) -> None: ...
+
+    def add(self, metrics: Mapping[str, float]) -> None: ...
+
+    def write(self, step: int, row: Mapping[str, float]) -> None: ...
+
+    def write_means(self, step: int, more: Mapping[str, float]) -> Mapping[str, float]:
+        return more
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class Turns:
+    """An observer that lets a trainer run for a few rounds whenever it is its turn."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._rounds = 0
+        self.finished = False
+
+    def note(self, message: str) -> None: ...
+
+    def progress(self, progress: Progress) -> None:
+        self._rounds += 1
+        if self._rounds % ROUNDS == 0:
+            self._end_turn()
+            self._begin_turn()
+
+    def run(self, trainer: Trainer) -> None:
+        self._begin_turn()
+        trainer.train()
+        self.finished = True
+        self._end_turn()
+        # What comes after the last round, such as closing files, belongs to the turn with that round.
+        for spent in (self.cpu, self.wall):
+            spent[-2:] = [sum(spent[-2:])]
+
+    def take(self) -> None:
+        """Have the trainer take its turn; returns when it is over."""
+        self._go.release()
+        self._done.acquire()
+
+    def _begin_turn(self) -> None:
+        self._go.acquire()
+        self._started = time.thread_time(), time.perf_counter()
+
+    def _end_turn(self) -> None:
+        self.cpu.append(time.thread_time() - self._started[0])
+        self.wall.append(time.perf_counter() - self._started[1])
+        self._done.release()
+
+
+def make_trainer(arm: str, root: Path, steps: int, observer: Any) -> Trainer:
+    changes = [f"training.total_timesteps={steps}", "logging.terminal=false", *(OFF if arm == "none" else ())]
+    run = Run.create(root / arm, parse_experiment(override(load("ppo_cartpole"), changes)), datetime.now())
+    trainer = Trainer(run, observer)
+    if arm == "none":
+        trainer._logbook = NoLogbook()  # type: ignore[assignment]
+        run.write_status = lambda _: None  # type: ignore[method-assign]
+    return trainer
+
+
+class Account:
+    """Processor time spent in what an arm adds to training, calls within calls counted once."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.seconds, self._inside = 0.0, False
+        added = [(trainer._logbook, name) for name in ("see", "add", "write", "write_means")]
+        for owner, name in [*added, (trainer._alerts, "see"), (trainer._run, "write_status")]:
+            setattr(owner, name, self._timed(getattr(owner, name)))
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            if self._inside:
+                return function(*arguments)
+            self._inside, before = True, time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                self._inside = False
+                self.seconds += time.thread_time() - before
+
+        return timed
+
+
+def take_turns(steps: int, first: int) -> tuple[dict[str, Turns], float]:
+    """Both arms to their ends, a turn each; ``first`` says which begins. Gives the seconds counted as added, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        turns = {arm: Turns() for arm in ARMS}
+        trainers = {arm: make_trainer(arm, Path(folder), steps, turns[arm]) for arm in ARMS}
+        account = Account(trainers["all"])
+        threads = [threading.Thread(target=turns[arm].run, args=(trainers[arm],)) for arm in ARMS]
+        for thread in threads:
+            thread.start()
+        before = time.process_time() - time.thread_time()
+        order = [ARMS[first], ARMS[1 - first]]
+        while not all(turn.finished for turn in turns.values()):
+            for arm in order:
+                if not turns[arm].finished:
+                    turns[arm].take()
+            order.reverse()
+        for thread in threads:
+            thread.join()
+        behind = time.process_time() - time.thread_time() - before - sum(sum(turn.cpu) for turn in turns.values())
+        weights = [trainer._learner.snapshot().weights for trainer in trainers.values()]
+        assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0]), "both learn the same"
+    # Spread evenly: whatever computes beside the two belongs to what writes.
+    share = max(0.0, behind) / len(turns["all"].cpu)
+    turns["all"].cpu = [seconds + share for seconds in turns["all"].cpu]
+    return turns, account.seconds + max(0.0, behind)
+
+
+def ratios(of: dict[str, Turns], what: str) -> list[float]:
+    return [b / a for a, b in zip(getattr(of["none"], what), getattr(of["all"], what), strict=True)]
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """The median, and the 95 % interval of it by drawing anew."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(values, (4000, len(values))), axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(np.median(values)), float(low), float(high)
+
+
+def peak_memory(arm: str, steps: int) -> int:
+    """Bytes that a process of its own takes at most."""
+    command = [sys.executable, __file__, "--alone", arm, "--steps", str(steps)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+class Alone(Turns):
+    """One that has no turns to wait for."""
+
+    def progress(self, progress: Progress) -> None: ...
+
+
+def train_alone(arm: str, steps: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        make_trainer(arm, Path(folder), steps, Alone()).train()
+    # Not the kernel's figure for ended children, which is at least that of their parent.
+    status = Path("/proc/self/status").read_text().splitlines()
+    print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")))
+
+
+def show(name: str, values: list[float]) -> dict[str, float]:
+    median, low, high = interval(values)
+    print(
+        f"{name:<16} {100 * (median - 1):+.2f} %  [{100 * (low - 1):+.2f}, {100 * (high - 1):+.2f}]  of {len(values)}"
+    )
+    return {"median": median, "low": low, "high": high}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=99_840)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--alone", choices=ARMS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        train_alone(options.alone, options.steps)
+        return
+    found: dict[str, list[float]] = {"cpu": [], "cpu, counted": [], "wall": [], "memory": []}
+    for repeat in range(options.repeats):
+        turns, added = take_turns(options.steps, repeat % 2)
+        for what in ("cpu", "wall"):
+            found[what] += ratios(turns, what)
+        seconds = {arm: sum(turn.cpu) for arm, turn in turns.items()}
+        found["cpu, counted"].append(seconds["all"] / (seconds["all"] - added))
+        print(f"run {repeat + 1}: {seconds['none']:.2f} s of processor time without, {seconds['all']:.2f} s with it")
+    for _ in range(options.repeats):
+        none, everything = (peak_memory(arm, min(options.steps, 20_000)) for arm in ARMS)
+        found["memory"].append(everything / none)
+        print(f"memory: {none / 1e6:.1f} MB without, {everything / 1e6:.1f} MB with it")
+    results = {name: show(name, values) for name, values in found.items()}
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
