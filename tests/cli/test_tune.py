@@ -54,6 +54,8 @@ def test_a_study_runs_stops_what_falls_behind_and_goes_on_when_made_longer(
     assert re.search(r"│ 1    │ 0     │ \d+\.\d\s+│ 1     │ lr=0\.01 epochs=4", outcome.out)
     assert rl4sys("config", "check", path / "best.yaml").exit_code == 0
 
+    assert "3 trials, 2 of them done already" in rl4sys("tune", "--resume", path, "n_trials=3", "--dry-run").out
+    assert len(open_study(path).memory.trials) == 2
     longer = rl4sys("tune", "--resume", path.name, "n_trials=3")
     assert longer.exit_code == 0, longer.err
     assert "3 trials, 2 of them done already" in longer.out

@@ -65,6 +65,7 @@ class Pretending:
         self.started: list[int] = []
         self.steps: dict[int, int] = {}
         self.broken: Callable[[Mapping[str, Any]], bool] = lambda settings: False
+        self.reached: Callable[[Mapping[str, Any], int], float] = reached
 
     def start(self, task: Task) -> None:
         self.started.append(task.number)
@@ -73,7 +74,7 @@ class Pretending:
             return
         task.path.mkdir(exist_ok=True)
         self._paths = {**getattr(self, "_paths", {}), task.number: task}
-        events: list[Event] = [Evaluated(task.number, step, reached(task.settings, step)) for step in STEPS]
+        events: list[Event] = [Evaluated(task.number, step, self.reached(task.settings, step)) for step in STEPS]
         self._trials[task.number] = [*events, Ended(task.number, "completed")]
 
     def events(self, timeout_seconds: float) -> list[Event]:
@@ -105,7 +106,7 @@ class Pretending:
 
     def _write(self, task: Task, step: int, status: str) -> None:
         self.steps[task.number] = step
-        rows = [{"step": at, "evaluation/return": reached(task.settings, at)} for at in STEPS if at <= step]
+        rows = [{"step": at, "evaluation/return": self.reached(task.settings, at)} for at in STEPS if at <= step]
         (task.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (task.path / "status.json").write_text(json.dumps({"status": status, "steps": step, "total_timesteps": 960}))
 
@@ -192,22 +193,53 @@ def test_a_study_killed_anywhere_ends_as_if_never_killed(
     assert all(number >= done // 2 * 2 for number in engine.started), "what was done is not done again"
 
 
-def test_a_kill_while_a_batch_is_told_changes_nothing(
-    tmp_path: Path, unbroken: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = new_study(tmp_path, parallel_jobs=2)
+def points(*exponents: float) -> list[dict[str, Any]]:
+    """Points to start with, by how far their rates are from the best one."""
+    return [{**BAD, "algorithm.lr": 10.0**exponent} for exponent in exponents]
+
+
+def test_a_kill_while_a_batch_is_told_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The third dips at the second evaluation: were it counted, the last would not be behind there.
+    curves = {-1: (10, 20, 30), -2: (14, 24, 34), -3: (50, 5, 60), -4: (13, 21, 40)}
+    study = new_study(tmp_path, parallel_jobs=2, n_trials=4, start=points(*curves))
+
+    def engine() -> Pretending:
+        made = Pretending(room=2)
+        made.reached = lambda trained, step: curves[round(math.log10(trained["algorithm"]["lr"]))][STEPS.index(step)]
+        return made
+
     tell = study.memory.tell
 
-    def tell_but_the_sixth(number: int, *rest: Any) -> None:
-        if number == 5:
+    def tell_but_the_last(number: int, *rest: Any) -> None:
+        if number == 3:
             raise Killed
         tell(number, *rest)
 
-    monkeypatch.setattr(study.memory, "tell", tell_but_the_sixth)
+    monkeypatch.setattr(study.memory, "tell", tell_but_the_last)
     with pytest.raises(Killed):
-        run(study, Pretending(room=2))
-    assert [study.memory.is_open(number) for number in (4, 5)] == [False, True]
-    assert outcomes(run(open_study(study.series.path), Pretending(room=2))) == unbroken
+        run(study, engine())
+    assert [study.memory.is_open(number) for number in (2, 3)] == [False, True]
+    resumed = run(open_study(study.series.path), engine())
+    assert [trial.state.name for trial in resumed.memory.trials] == [*["COMPLETE"] * 3, "PRUNED"]
+
+
+def test_a_kill_before_a_verdict_is_given_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pruning = {"startup_trials": 2, "warmup_steps": 600}
+    study = new_study(tmp_path, n_trials=3, start=points(-3, -3.1, -6), pruning=pruning)
+    falls_behind = study.memory.falls_behind
+
+    def killed_by_the_third(number: int, *rest: Any) -> bool:
+        if number == 2 and study.memory.newest_step(number) == 600:
+            raise Killed
+        return falls_behind(number, *rest)
+
+    monkeypatch.setattr(study.memory, "falls_behind", killed_by_the_third)
+    with pytest.raises(Killed):
+        run(study)
+    engine = Pretending()
+    resumed = run(open_study(study.series.path), engine)
+    assert resumed.memory.trials[2].state.name == "PRUNED"
+    assert engine.steps == {2: 600}, "not before the step that it fell behind at"
 
 
 def test_a_point_that_falls_behind_with_its_first_seed_is_spared_the_others(tmp_path: Path) -> None:

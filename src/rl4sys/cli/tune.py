@@ -57,7 +57,7 @@ def tune(
     if resume is not None:
         if config is not None:
             raise ConfigError(f"{config} does not go with --resume, which goes on with the settings the study has")
-        _resume(console, resume, root, given)
+        _resume(console, resume, root, given, dry_run=dry_run)
         return
     if config is None:
         raise ConfigError("no study given; try `rl4sys tune ppo_tune --dry-run`, or see `rl4sys config list`")
@@ -77,7 +77,7 @@ def _start(console: Console, source: str, root: Path, assignments: list[str], *,
     _conduct(console, create_study(root, settings, base, datetime.now()), settings.parallel_jobs)
 
 
-def _show_search(console: Console, settings: TuneConfig) -> None:
+def _show_search(console: Console, settings: TuneConfig, done: int = 0) -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -87,10 +87,11 @@ def _show_search(console: Console, settings: TuneConfig) -> None:
     console.print(table)
     for point in settings.start:
         console.print(f"first: {point}", markup=False, soft_wrap=True)
-    console.print(f"{settings.n_trials} trials, {settings.parallel_jobs} at once; nothing was run")
+    already = f", {done} of them done already" if done else ""
+    console.print(f"{settings.n_trials} trials{already}, {settings.parallel_jobs} at once; nothing was run")
 
 
-def _resume(console: Console, text: str, root: Path, assignments: list[str]) -> None:
+def _resume(console: Console, text: str, root: Path, assignments: list[str], *, dry_run: bool) -> None:
     from rl4sys.cli.trials import find_series
     from rl4sys.lab.tune import SETTINGS, TuneConfig, lengthen, open_study
 
@@ -103,6 +104,9 @@ def _resume(console: Console, text: str, root: Path, assignments: list[str]) -> 
         )
     study = open_study(path)
     settings = files.parse(TuneConfig, {**files.load(path / SETTINGS), **changes})
+    if dry_run:
+        _show_search(console, settings, study.finished)
+        return
     _conduct(console, lengthen(study, settings.n_trials, settings.timeout), settings.parallel_jobs)
 
 

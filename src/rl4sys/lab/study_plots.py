@@ -48,6 +48,7 @@ def _history(study: Study) -> Figure:
         (t.number, t.intermediate_values[t.last_step]) for t in trials if t.state.name == "PRUNED" and t.last_step
     ]
     best = list(history(trials, settings.direction))
+    best.append((trials[-1].number, best[-1][1]))
     axes.step(*zip(*best, strict=True), where="post", color=COLOURS[0], label="best so far")
     axes.plot(*zip(*completed, strict=True), "o", color=COLOURS[1], label="completed")
     if pruned:
