@@ -44,7 +44,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keep(path, record(lambda state, rng: int(rng.integers(2)), 20))
     run = Run.create_at(path, live_config("served", SETTINGS, SERVER), datetime.now())
     (path / VERSIONS).mkdir()
-    worker = Worker(run, _build(CARTPOLE, run), NoPipe(), SERVER)  # type: ignore[arg-type]
+    worker = Worker(run, _build(CARTPOLE, run), CARTPOLE, NoPipe(), SERVER)  # type: ignore[arg-type]
     journal = Journal(path / FILE, read_only=True)
     with worker._logbook.opened(0):
         worker._save()
