@@ -42,6 +42,8 @@ def test_an_outlier_is_shortened_to_three_times_what_is_usual() -> None:
     assert [moved(module, optimizer, 2.0) for _ in range(5)] == pytest.approx([2.0] * 5)
     assert moved(module, optimizer, 1000.0) == pytest.approx(6.0, rel=1e-4)
     assert moved(module, optimizer, 2.5) == pytest.approx(2.5, rel=1e-4)
+    usual = (5 * 2.0 + 6.0 + 2.5) / 7
+    assert moved(module, optimizer, 1000.0) == pytest.approx(3 * usual, rel=1e-4), "an outlier counts as shortened"
 
 
 def test_lasting_growth_is_followed() -> None:
