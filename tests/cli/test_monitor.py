@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -56,6 +57,9 @@ def test_one_run_is_shown_in_detail(rl4sys: Rl4sys, tmp_path: Path) -> None:
         assert "1,000 steps" in out
         assert "step 1  kl: too far" in out
         assert "step 1  kl has cleared" in out
+        assert "problem" not in out
+    (path / "alerts.jsonl").write_text(alert("kl", "firing", "too far"))
+    assert re.search(r"\nproblem +kl: too far\n", re.sub(" +\n", "\n", rl4sys("monitor", "pole_1").out))
 
 
 def test_a_script_gets_the_same_as_json(rl4sys: Rl4sys, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def _facts(glance: Glance) -> Table:
         ("speed", Text(_speed(glance))),
         ("return", Text(_returns(glance))),
         ("memory", Text(in_words(glance.memory_bytes) if glance.memory_bytes else "")),
+        ("problem", Text(glance.problem, style="bold red")),
         ("last word", Text(f"{_duration(glance.silent_seconds)} ago" if glance.silent_seconds is not None else "")),
     ]
     for name, value in pairs:
@@ -138,13 +139,8 @@ def _metrics(glance: Glance, width: int) -> Table:
 
 
 def _alerts(glance: Glance) -> list[RenderableType]:
-    if not glance.alerts and not glance.problem:
-        return []
-    lines: list[RenderableType] = [Text(), Text("alerts", style="bold")]
-    lines += [_alert_line(alert) for alert in glance.alerts[-_SHOWN_ALERTS:]]
-    if glance.problem and not any(_words(alert) == glance.problem for alert in glance.alerts):
-        lines.append(Text(glance.problem, style="red"))
-    return lines
+    shown = glance.alerts[-_SHOWN_ALERTS:]
+    return [Text(), Text("alerts", style="bold"), *map(_alert_line, shown)] if shown else []
 
 
 def _alert_line(alert: Mapping[str, Any]) -> Text:

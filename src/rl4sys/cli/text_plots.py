@@ -37,7 +37,7 @@ def figure(value: float | None) -> str:
         return f"{value:,.0f}"
     if size >= 1e7 or (0 < size < 1e-3):
         return f"{value:.2e}"
-    return f"{value:,.0f}" if size >= 1e4 else f"{value:.1f}" if size >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if size >= 1e3 else f"{value:.1f}" if size >= 100 else f"{value:.3g}"
 
 
 def plot(points: Points, width: int, height: int) -> list[str]:
