@@ -34,6 +34,8 @@ SMALL_PPO = {
     "buffer": {"size": 64},
 }
 WAIT_SECONDS = 60.0
+LEARNING_SECONDS = 180.0
+"""For what a learner has to catch up with, which may be two minutes of a system's steps on a busy machine."""
 
 
 def free_port() -> int:
@@ -103,7 +105,7 @@ class LiveServer:
             policy = self.policy(policy_id)
             return policy if policy is not None and holds(policy) else None
 
-        return eventually(look)
+        return eventually(look, LEARNING_SECONDS)
 
 
 @contextmanager
