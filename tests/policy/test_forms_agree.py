@@ -283,8 +283,8 @@ def _scale(case: Case) -> float:
     return max(1.0, *(float(np.abs(value).max()) for row in rows for value in _values(case, row, 0).values()))
 
 
-# The same programs every time. One program in many thousands, with convolutions, is known to be off by 1.03 times what is
-# allowed here: float32 loses a little more on the way than the largest number tells.
+# The same programs every time. One program in many thousands, with convolutions, is known to be off by 1.03 times what
+# is allowed here: float32 loses a little more on the way than the largest number tells.
 @NEEDS_NATIVE
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(case=cases(heads=("mode",)))
