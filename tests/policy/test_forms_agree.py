@@ -277,16 +277,15 @@ def _values(case: Case, row: int, counter: int) -> dict[int, Array]:
     return values
 
 
-def _scale(case: Case) -> float:
-    """The largest number met on the way: float32 keeps seven digits of that, whatever it is reduced to later."""
+def _tolerance(case: Case) -> float:
+    """How far float32 may be off: each operation may lose the last digits of the largest number met on the way."""
     rows = range(len(case.rows))
-    return max(1.0, *(float(np.abs(value).max()) for row in rows for value in _values(case, row, 0).values()))
+    scale = max(1.0, *(float(np.abs(value).max()) for row in rows for value in _values(case, row, 0).values()))
+    return 2e-7 * scale * (len(case.program.body) + 1)
 
 
-# The same programs every time. One program in many thousands, with convolutions, is known to be off by 1.03 times what
-# is allowed here: float32 loses a little more on the way than the largest number tells.
 @NEEDS_NATIVE
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None)
 @given(case=cases(heads=("mode",)))
 def test_both_forms_compute_and_remember_the_same_numbers(case: Case) -> None:
     memories = case.memory.copy(), case.memory.copy()
@@ -294,8 +293,8 @@ def test_both_forms_compute_and_remember_the_same_numbers(case: Case) -> None:
     got, _ = case.build(NativeProgram).act(case.rows, None, Draws(case.key), memories[1])
     assert expected.dtype == got.dtype == np.float32
     assert expected.shape == got.shape
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * _scale(case))
-    np.testing.assert_allclose(memories[1], memories[0], rtol=0, atol=1e-6 * _scale(case))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=_tolerance(case))
+    np.testing.assert_allclose(memories[1], memories[0], rtol=0, atol=_tolerance(case))
 
 
 @NEEDS_NATIVE
@@ -308,7 +307,7 @@ def test_both_forms_decide_alike_from_the_same_draws(case: Case) -> None:
     got, got_log = native_form.act(case.rows, case.mask, streams[1], case.memory.copy())
     assert streams[0].state() == streams[1].state()
     assert (expected.dtype, expected.shape, expected_log.dtype) == (got.dtype, got.shape, got_log.dtype)
-    tolerance = 1e-6 * _scale(case)
+    tolerance = _tolerance(case)
     same = np.ones(len(case.rows), np.bool_)
     if case.discrete:
         pair = expected.reshape(len(same), -1), got.reshape(len(same), -1)

@@ -27,26 +27,37 @@ RL4SYS_INLINE void accumulate(Number (&sum)[Width], const float* weight, float i
     }
 }
 
+/// So many products are added before their sum is added to the rest: each rounds off a bit of what is there already.
+inline constexpr std::size_t longestSum = 128;
+
 /// `Width` vectors of outputs. With few of them, the sum is split in `Parts` that do not wait for one another.
 template <typename Number, std::size_t Width, std::size_t Parts>
 RL4SYS_INLINE void linearPanel(const LinearLayer& layer, std::size_t first, const float* input, float* output) {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
     const float* weight = layer.weight + first;
+    Number total[Width] = {};
     Number sum[Parts][Width] = {};
     RL4SYS_UNROLL
     for (std::size_t w = 0; w < Width; ++w) load(sum[0][w], layer.bias + first + w * lanes);
     std::size_t i = 0;
-    for (; i + Parts <= layer.inputs; i += Parts) {
+    do {
+        const std::size_t end = std::min(layer.inputs, i + longestSum);
+        for (; i + Parts <= end; i += Parts) {
+            RL4SYS_UNROLL
+            for (std::size_t p = 0; p < Parts; ++p) accumulate(sum[p], weight + (i + p) * layer.outputs, input[i + p]);
+        }
+        for (; i < end; ++i) accumulate(sum[0], weight + i * layer.outputs, input[i]);
         RL4SYS_UNROLL
-        for (std::size_t p = 0; p < Parts; ++p) accumulate(sum[p], weight + (i + p) * layer.outputs, input[i + p]);
-    }
-    for (; i < layer.inputs; ++i) accumulate(sum[0], weight + i * layer.outputs, input[i]);
+        for (std::size_t w = 0; w < Width; ++w) {
+            RL4SYS_UNROLL
+            for (std::size_t p = 1; p < Parts; ++p) sum[0][w] += sum[p][w];
+            total[w] += sum[0][w];
+            RL4SYS_UNROLL
+            for (std::size_t p = 0; p < Parts; ++p) sum[p][w] = Number{};
+        }
+    } while (i < layer.inputs);
     RL4SYS_UNROLL
-    for (std::size_t w = 0; w < Width; ++w) {
-        RL4SYS_UNROLL
-        for (std::size_t p = 1; p < Parts; ++p) sum[0][w] += sum[p][w];
-        store(output + first + w * lanes, sum[0][w]);
-    }
+    for (std::size_t w = 0; w < Width; ++w) store(output + first + w * lanes, total[w]);
 }
 
 template <typename Number>
