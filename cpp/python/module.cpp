@@ -23,6 +23,7 @@
 #include "rl4sys/recorder.hpp"
 #include "rl4sys/returns.hpp"
 #include "layers.hpp"
+#include "policy_update.hpp"
 #include "sum_tree.hpp"
 
 namespace nb = nanobind;
@@ -562,6 +563,7 @@ NB_MODULE(_core, module) {
             nb::arg("steps"));
 
     registerLayers(module);
+    registerPolicyUpdate(module);
     registerSumTree(module);
 
     module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),

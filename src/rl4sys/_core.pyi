@@ -54,6 +54,39 @@ class AdamGroup:
     def see(self, gradients: Sequence[int], sum: float) -> float: ...
     def step(self, rate: float, beta1: float, beta2: float, epsilon: float, steps: float, shorten: float) -> None: ...
 
+class LearntNetwork:
+    """Weights are given as (values, means, squares) by their addresses, ``adam`` as rate, betas and epsilon."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        weights: Sequence[tuple[int, int, int]],
+        adam: tuple[float, float, float, float],
+        steps: float,
+    ) -> None: ...
+
+class PolicyUpdate:
+    """Columns are observation, legal, choices, numbers, log_prob, advantage, weight, value and return, or 0 for none.
+
+    The objective is clip_ratio, factor of squared errors, value_clip and entropy_coef; clipping is the longest norm
+    or 0 for so many times the usual, how many times, how many are remembered, and the mean and number so far.
+    """
+
+    def __init__(
+        self,
+        actor: LearntNetwork,
+        critic: LearntNetwork,
+        parts: Sequence[int],
+        deviations: tuple[int, int, int],
+        columns: Sequence[int],
+        objective: tuple[float, float, float, float],
+        standardize: bool,
+        clipping: tuple[float, float, float, float, float],
+    ) -> None: ...
+    def learn(self, order: Array, minibatch: int, most_kl: float, measurements: Array) -> int: ...
+    @property
+    def usual_norm(self) -> tuple[float, float]: ...
+
 def gae(
     reward: Array,
     value: Array,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rl4sys.algorithms.actor_critic import importance
-from rl4sys.algorithms.base import Recipe
+from rl4sys.algorithms.base import Backend, Recipe
 from rl4sys.algorithms.distributions import categorical_terms, gaussian_terms
 from rl4sys.algorithms.numerics import descend, make_adam
 from rl4sys.algorithms.ppo import (
@@ -101,10 +102,10 @@ def test_gaussian_terms_are_those_of_torch() -> None:
 SPEC = Spec({"state": Box((2,))}, Discrete(2))
 
 
-def make_ppo(**options: object) -> PPO:
+def make_ppo(backend: Backend = "auto", **options: object) -> PPO:
     config = PPOConfig.model_validate({"name": "ppo", "gamma": 0.5, "gae_lambda": 1.0, "minibatch_size": 8, **options})
     buffer = RolloutConfig(type="trajectory", size=6)
-    return PPO(Recipe(SPEC, config, {}, buffer, np.random.SeedSequence(1), total_timesteps=100))
+    return PPO(Recipe(SPEC, config, {}, buffer, np.random.SeedSequence(1), backend=backend, total_timesteps=100))
 
 
 def rollout(end: str) -> dict[str, np.ndarray]:
@@ -170,7 +171,7 @@ def bandit(staleness: int) -> dict[str, np.ndarray]:
     }
 
 
-def make_decided(**options: object) -> PPO:
+def make_decided(**options: Any) -> PPO:
     """One that by now chooses arm 1 with probability 0.9, and values nothing yet."""
     ppo = make_ppo(minibatch_size=10, max_grad_norm=1e9, normalize_advantage=False, **options)
     with torch.no_grad():
@@ -205,7 +206,7 @@ def test_stale_steps_still_teach_what_pays() -> None:
 def test_stale_steps_do_not_drag_the_policy_back() -> None:
     # All pays the same, and arm 0 was chosen far more often than it would be now.
     batch = {**bandit(staleness=1), "reward": np.ones(10, np.float32)}
-    ppo = make_decided(epochs=1)
+    ppo = make_decided(backend="torch", epochs=1)
     metrics = ppo.update(batch, steps=0).metrics
     assert metrics["loss/policy"] == pytest.approx(-(2 * 1 + 8 * 0.125) / 10)
     # Each step pulls the arm it chose by its weight times 1 - pi; without weights arm 0 would have 8 * 0.9.

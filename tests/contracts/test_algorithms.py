@@ -118,7 +118,7 @@ NETWORKS = {
 }
 
 
-def make_learner(case: str, seed: int = 1, **changes: bool) -> Learner:
+def make_learner(case: str, seed: int = 1, **changes: bool | str) -> Learner:
     name, spec, options, buffer = CASES[case]
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **options}),

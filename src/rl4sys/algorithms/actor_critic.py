@@ -87,7 +87,7 @@ class Actor(nn.Module):
 
     def __init__(self, recipe: Recipe[Options], initial_log_std: float, *, may_remember: bool = False) -> None:
         super().__init__()
-        self._spec, needed = recipe.spec, blueprints(recipe, may_remember=may_remember)
+        self.spec, needed = recipe.spec, blueprints(recipe, may_remember=may_remember)
         seed, _, trunk_seed = recipe.seed.generate_state(3).tolist()
         self.actor = build_network(recipe.network("actor"), needed["actor"], seed)
         if TRUNK in needed:
@@ -108,7 +108,7 @@ class Actor(nn.Module):
         return [self.log_std, *self.actor.parameters()]
 
     def policy(self) -> TorchPolicy:
-        return TorchPolicy(self._spec, self.actor, *self.distribution.head(self.log_std))
+        return TorchPolicy(self.spec, self.actor, *self.distribution.head(self.log_std))
 
     def imitation(self) -> Imitation:
         """Of the network alone: continuous actions are explored as widely as they were to be."""

@@ -63,17 +63,21 @@ class CoreAdam(torch.optim.Adam):
     def prepared(self) -> list[_Group] | None:
         """The parameters that have a gradient, for the core to step; None where torch has to, as on another device."""
         learnt = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
-        if not NATIVE or not all(_fits(parameter) for group in learnt for parameter in group):
+        if not fit_core(parameter for group in learnt for parameter in group):
             return None
         if self._ready is None or any(len(a) != len(b.parameters) for a, b in zip(learnt, self._ready, strict=True)):
             self._ready = [self._group(*of_group) for of_group in zip(self.param_groups, learnt, strict=True)]
         return self._ready
 
     def _group(self, settings: dict[str, Any], parameters: list[nn.Parameter]) -> _Group:
-        for parameter in parameters:
-            if parameter not in self.state:
-                self.state[parameter] = _nothing_yet(parameter)
-        return _Group(settings, parameters, [self.state[parameter] for parameter in parameters])
+        return _Group(settings, parameters, [self.remembered(parameter) for parameter in parameters])
+
+    def remembered(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """What it keeps of a parameter, as torch has it: ``step``, ``exp_avg`` and ``exp_avg_sq``."""
+        if parameter not in self.state:
+            self.state[parameter] = _nothing_yet(parameter)
+        kept: dict[str, Tensor] = self.state[parameter]
+        return kept
 
     @staticmethod
     def _forget(optimizer: torch.optim.Optimizer) -> None:
@@ -114,8 +118,9 @@ class _Group:
         self._core.step(self._settings["lr"], beta1, beta2, self._settings["eps"], steps, shorten)
 
 
-def _fits(parameter: nn.Parameter) -> bool:
-    return parameter.device.type == "cpu" and parameter.dtype == torch.float32 and parameter.is_contiguous()
+def fit_core(tensors: Iterable[Tensor]) -> bool:
+    """Whether the core is there and can take them as they lie."""
+    return NATIVE and all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
 
 
 def _nothing_yet(parameter: nn.Parameter) -> dict[str, Tensor]:

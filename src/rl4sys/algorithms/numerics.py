@@ -26,9 +26,11 @@ def _check_norm(value: Any) -> Any:
 GradNorm: TypeAlias = Annotated[float | Literal["auto"], BeforeValidator(_check_norm)]
 """How long gradients may be: a number, or by what is usual for them."""
 
+TIMES_USUAL, NORMS_REMEMBERED = 3.0, 100
+"""With ``auto``: how many times the usual length a gradient may have, and over how many steps that is."""
+
 _USUAL = "usual_norm"
 """Where an optimiser keeps what is usual, beside what it remembers of each parameter, so that it is saved with that."""
-_TIMES_USUAL, _REMEMBERED = 3.0, 100
 
 
 def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float) -> CoreAdam:
@@ -75,18 +77,28 @@ def descend(
     return norm
 
 
-def _longest_usual(optimizer: torch.optim.Optimizer) -> float:
-    """Without a bound until there was a gradient to say what is usual."""
+def usual_norm(optimizer: torch.optim.Optimizer) -> tuple[float, int]:
+    """A running mean of gradients' lengths after clipping, and of how many; without a bound until there was one."""
     usual = _remembered(optimizer).get(_USUAL)
-    return _TIMES_USUAL * float(usual["mean"]) if usual and usual["mean"] > 0 else math.inf
+    return (float(usual["mean"]), int(usual["count"])) if usual else (0.0, 0)
+
+
+def remember_usual_norm(optimizer: torch.optim.Optimizer, mean: float, count: int) -> None:
+    _remembered(optimizer)[_USUAL] = {
+        "mean": torch.tensor(mean, dtype=torch.float64),
+        "count": torch.tensor(count, dtype=torch.int64),
+    }
+
+
+def _longest_usual(optimizer: torch.optim.Optimizer) -> float:
+    mean, _ = usual_norm(optimizer)
+    return TIMES_USUAL * mean if mean > 0 else math.inf
 
 
 def _remember_norm(optimizer: torch.optim.Optimizer, norm: float) -> None:
-    """A running mean of norms after clipping: an outlier moves it little, and lasting growth is followed."""
-    zero = {"mean": torch.zeros((), dtype=torch.float64), "count": torch.zeros((), dtype=torch.int64)}
-    usual = _remembered(optimizer).setdefault(_USUAL, zero)
-    usual["count"] += 1
-    usual["mean"] += (norm - usual["mean"]) / usual["count"].clamp(max=_REMEMBERED)
+    """An outlier moves the mean little, and lasting growth is followed."""
+    mean, count = usual_norm(optimizer)
+    remember_usual_norm(optimizer, mean + (norm - mean) / min(count + 1, NORMS_REMEMBERED), count + 1)
 
 
 def _remembered(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:

@@ -7,9 +7,10 @@ arXiv:2110.00641, with V-trace's advantages and value targets of Espeholt et al.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, islice
 from typing import ClassVar
 
 import numpy as np
@@ -20,11 +21,13 @@ from torch import Tensor
 from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.core_update import MEASURED, CoreUpdate, Objective
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.algorithms.windows import cut, gather
 from rl4sys.buffers.base import Batch, Buffer, Demand
+from rl4sys.errors import NumericalError
 from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Tensors, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
@@ -98,6 +101,8 @@ class PPO:
     roles = ROLES
     optional_roles = (TRUNK,)
     blueprints = staticmethod(partial(blueprints, may_remember=True))
+    fits_core: ClassVar = True
+    """Whether the core knows all that is computed here."""
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
@@ -119,13 +124,13 @@ class PPO:
         rollout = self._networks.with_advantages(batch, self._options.gamma, self._options.gae_lambda)
         set_lr(self._optimizer, [lr.at(steps, self._recipe.total_timesteps) for lr in self._rates()])
         clip = self._options.clip_ratio.at(steps, self._recipe.total_timesteps)
-        measured: list[dict[str, float]] = []
-        for rows in self._minibatches(rollout, batch["last"]):
-            measured.append(self._descend(rows, clip, steps))
-            if self._options.target_kl and measured[-1]["policy/kl"] > 1.5 * self._options.target_kl:
-                break
+        core = CoreUpdate.of(self._networks, self._optimizer) if self.fits_core else None
+        if core is not None:
+            measured = self._learn_in_core(core, rollout, clip, steps)
+        else:
+            measured = self._learn(self._minibatches(rollout, batch["last"]), clip, steps)
         lr = {"policy/lr": self._optimizer.param_groups[0]["lr"]}
-        return Update(_means(measured) | fit_of_critic(rollout) | lag_of(rollout) | lr)
+        return Update(measured | fit_of_critic(rollout) | lag_of(rollout) | lr)
 
     def state(self) -> State:
         return {
@@ -149,6 +154,38 @@ class PPO:
         """One for each group of parameters that the optimiser has."""
         return [rate for rate in (self._options.lr, self._options.critic_lr) if rate is not None]
 
+    def _learn(self, minibatches: Iterable[Tensors], clip: float, steps: int) -> dict[str, float]:
+        measured: list[dict[str, float]] = []
+        for rows in minibatches:
+            measured.append(self._descend(rows, clip, steps))
+            if measured[-1]["policy/kl"] > self._most_kl:
+                break
+        return {name: float(np.mean([row[name] for row in measured])) for name in MEASURED}
+
+    def _learn_in_core(self, core: CoreUpdate, rollout: Tensors, clip: float, steps: int) -> dict[str, float]:
+        options = self._options
+        objective = Objective(
+            clip_ratio=clip,
+            value_coef=options.value_coef,
+            value_clip=options.value_clip,
+            entropy_coef=options.entropy_coef,
+            normalize_advantage=options.normalize_advantage,
+            max_grad_norm=options.max_grad_norm,
+            most_kl=self._most_kl,
+        )
+        size = options.minibatch_size
+        passes = self._passes(len(rollout["reward"]), size)
+        measured, spoilt = core.learn(rollout, passes, size, options.gradient_steps, objective)
+        if spoilt is not None:
+            # Torch says which loss or gradient it is.
+            self._descend({name: column[spoilt] for name, column in rollout.items()}, clip, steps)
+            raise NumericalError(f"a gradient was not finite at step {steps:,}, though what torch makes of it is")
+        return dict(zip(MEASURED, measured.mean(0).tolist(), strict=True))
+
+    @property
+    def _most_kl(self) -> float:
+        return math.inf if self._options.target_kl is None else 1.5 * self._options.target_kl
+
     def _minibatches(self, rollout: dict[str, Tensor], last: Array) -> Iterator[dict[str, Tensor]]:
         """The rollout in a new order for each pass: as many as ``epochs``, or as ``gradient_steps`` take."""
         if not self._networks.remembers:
@@ -159,11 +196,15 @@ class PPO:
         return (gather(rollout, windows[order.numpy()]) for order in orders)
 
     def _orders(self, things: int, at_once: int) -> Iterator[Tensor]:
-        passes: Iterable[int] = count() if self._options.gradient_steps else range(self._options.epochs)
-        orders = (torch.from_numpy(self._rng.permutation(things)) for _ in passes)
-        return islice(
-            chain.from_iterable(torch.split(order, at_once) for order in orders), self._options.gradient_steps
-        )
+        passes = map(torch.from_numpy, self._passes(things, at_once))
+        minibatches = chain.from_iterable(torch.split(order, at_once) for order in passes)
+        return islice(minibatches, self._options.gradient_steps)
+
+    def _passes(self, things: int, at_once: int) -> Iterator[Array]:
+        """An order for each pass, drawn as it begins."""
+        steps, in_a_pass = self._options.gradient_steps, -(-things // at_once)
+        passes = self._options.epochs if steps is None else -(-steps // in_a_pass)
+        return (self._rng.permutation(things) for _ in range(passes))
 
     def _descend(self, rows: Tensors, clip: float, steps: int) -> dict[str, float]:
         options, rows = self._options, self._networks.with_features(rows)
@@ -190,7 +231,3 @@ class PPO:
 
     def _action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
         return self._networks.action_terms(rows)
-
-
-def _means(measured: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([row[name] for row in measured])) for name in measured[0]}

@@ -35,7 +35,7 @@ class MLP(nn.Module):
         self._core: CoreLayers | None = None
 
     def forward(self, observation: Tensors) -> Tensor:
-        row = flatten(observation, self._spec)
+        row = self.row(observation)
         if self._core is None or row.device.type != "cpu":
             return self._layer_by_layer(row)
         if self.output._forward_hooks:
@@ -47,6 +47,17 @@ class MLP(nn.Module):
     def _layer_by_layer(self, row: Tensor) -> Tensor:
         outputs: Tensor = self.output(self.hidden(row))
         return outputs
+
+    def row(self, observation: Tensors) -> Tensor:
+        return flatten(observation, self._spec)
+
+    def in_core(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
+        if self._core is None or self.output._forward_hooks:
+            return None
+        weights = [*self.hidden.weights(), *weights_of(self.output)]
+        parameters = [weight for weight in weights if isinstance(weight, nn.Parameter)]
+        # Those of a noisy layer are made of others.
+        return (self._core, parameters) if len(parameters) == len(weights) else None
 
     def compute_natively(self) -> bool:
         self._core = self.hidden.in_core(self.output.out_features)

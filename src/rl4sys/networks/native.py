@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -72,6 +72,17 @@ class CoreLayers:
 
     def take_tape(self) -> Tape:
         return self.tapes.pop() if self.tapes else self.new_tape()
+
+
+@runtime_checkable
+class InCore(Protocol):
+    """A network that the core can be given as a whole: layers, and parameters that are their weights."""
+
+    def in_core(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
+        """Its layers and their weights, in their order; None while torch has to compute it, or others look into it."""
+
+    def row(self, observation: Mapping[str, Tensor]) -> Tensor:
+        """What the first layer is given."""
 
 
 def addresses(tensors: Iterable[Tensor]) -> list[int]:

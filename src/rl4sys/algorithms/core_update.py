@@ -1,0 +1,158 @@
+"""The passes of PPO over a rollout in the native core, from gathering a minibatch to the step of Adam.
+
+What torch computes in `rl4sys.algorithms.ppo` is the reference: the same minibatches give the same weights, but for
+what float32 rounds off.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl4sys.algorithms.actor_critic import ActorCritic
+from rl4sys.algorithms.adam import CoreAdam, fit_core
+from rl4sys.algorithms.numerics import (
+    AUTO,
+    NORMS_REMEMBERED,
+    TIMES_USUAL,
+    GradNorm,
+    remember_usual_norm,
+    usual_norm,
+)
+from rl4sys.networks.base import Tensors, observation_of
+from rl4sys.networks.native import CoreLayers, InCore
+from rl4sys.spec import MASK, Array, Box
+
+if TYPE_CHECKING:
+    from rl4sys._core import LearntNetwork, PolicyUpdate
+
+MEASURED = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clip_fraction", "loss/gradient_norm")
+_KL = MEASURED.index("policy/kl")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised in one update."""
+
+    clip_ratio: float
+    value_coef: float
+    value_clip: float | None
+    entropy_coef: float
+    normalize_advantage: bool
+    max_grad_norm: GradNorm
+    most_kl: float
+
+
+@dataclass(frozen=True)
+class _Network:
+    layers: CoreLayers
+    weights: list[nn.Parameter]
+
+
+class CoreUpdate:
+    """An actor, a critic and their optimiser, for the core to move."""
+
+    def __init__(self, networks: ActorCritic, optimizer: CoreAdam, actor: _Network, critic: _Network) -> None:
+        self._networks, self._optimizer, self._actor, self._critic = networks, optimizer, actor, critic
+
+    @classmethod
+    def of(cls, networks: ActorCritic, optimizer: torch.optim.Optimizer) -> CoreUpdate | None:
+        """None where torch has to compute something, or where someone watches it compute."""
+        if not isinstance(optimizer, CoreAdam) or optimizer._optimizer_step_pre_hooks:
+            return None
+        actor, critic = _in_core(networks.actor), _in_core(networks.critic)
+        if actor is None or critic is None or not fit_core(networks.parameters()):
+            return None
+        return cls(networks, optimizer, actor, critic)
+
+    def learn(
+        self, rollout: Tensors, passes: Iterable[Array], minibatch: int, most: int | None, objective: Objective
+    ) -> tuple[Array, Array | None]:
+        """A row of ``MEASURED`` for each minibatch of the passes; and the rows of one that is not finite, if one is.
+
+        It ends there, after ``most`` minibatches, or after one that moved the policy further than ``most_kl``.
+        """
+        columns = self._columns(rollout)
+        core = self._prepared(columns, objective)
+        measured: list[Array] = []
+        left, spoilt = most or sys.maxsize, None
+        for order in passes:
+            room = np.empty((min(-(-len(order) // minibatch), left), len(MEASURED)))
+            done = core.learn(order, minibatch, objective.most_kl, room)
+            measured.append(room[:done])
+            left -= done
+            if done and room[done - 1, _KL] > objective.most_kl:
+                break
+            if done < len(room):
+                spoilt = order[done * minibatch : (done + 1) * minibatch]
+                break
+        found = np.concatenate(measured)
+        self._remember(len(found), core.usual_norm, objective)
+        return found, spoilt
+
+    def _columns(self, rollout: Tensors) -> list[Tensor | None]:
+        """As the core takes them."""
+        assert isinstance(self._networks.actor, InCore)
+        action, numbers = rollout["action"], self._deviations() is not None
+        columns = [
+            self._networks.actor.row(observation_of(rollout, "obs.")),
+            rollout.get("obs." + MASK),
+            None if numbers else action.long(),
+            action.float() if numbers else None,
+            *(rollout[name].float() for name in ("log_prob", "advantage", "weight", "value", "return")),
+        ]
+        return [None if column is None else column.contiguous() for column in columns]
+
+    def _prepared(self, columns: list[Tensor | None], objective: Objective) -> PolicyUpdate:
+        from rl4sys._core import PolicyUpdate
+
+        action, deviations = self._networks.spec.action, self._deviations()
+        longest = 0.0 if objective.max_grad_norm == AUTO else float(objective.max_grad_norm)
+        return PolicyUpdate(
+            self._learnt(self._actor, self._optimizer.param_groups[0]),
+            self._learnt(self._critic, self._optimizer.param_groups[-1]),
+            [] if isinstance(action, Box) else action.parts,
+            (0, 0, 0) if deviations is None else self._places(deviations),
+            [0 if column is None else column.data_ptr() for column in columns],
+            (
+                objective.clip_ratio,
+                0.5 * objective.value_coef,
+                math.inf if objective.value_clip is None else objective.value_clip,
+                objective.entropy_coef,
+            ),
+            objective.normalize_advantage,
+            (longest, TIMES_USUAL, NORMS_REMEMBERED, *usual_norm(self._optimizer)),
+        )
+
+    def _learnt(self, network: _Network, settings: dict[str, Any]) -> LearntNetwork:
+        from rl4sys._core import LearntNetwork
+
+        adam = (settings["lr"], *settings["betas"], settings["eps"])
+        steps = float(self._optimizer.remembered(network.weights[0])["step"])
+        return LearntNetwork(network.layers.core, [self._places(weight) for weight in network.weights], adam, steps)
+
+    def _places(self, parameter: nn.Parameter) -> tuple[int, int, int]:
+        kept = self._optimizer.remembered(parameter)
+        return parameter.data_ptr(), kept["exp_avg"].data_ptr(), kept["exp_avg_sq"].data_ptr()
+
+    def _deviations(self) -> nn.Parameter | None:
+        return self._networks.log_std if self._networks.log_std.numel() else None
+
+    def _remember(self, steps: int, usual: tuple[float, float], objective: Objective) -> None:
+        deviations = self._deviations()
+        moved = [*self._actor.weights, *self._critic.weights, *([] if deviations is None else [deviations])]
+        torch._foreach_add_([self._optimizer.remembered(parameter)["step"] for parameter in moved], steps)
+        if objective.max_grad_norm == AUTO:
+            remember_usual_norm(self._optimizer, usual[0], int(usual[1]))
+
+
+def _in_core(network: nn.Module) -> _Network | None:
+    found = network.in_core() if isinstance(network, InCore) else None
+    return None if found is None else _Network(*found)
