@@ -28,8 +28,8 @@ public:
 
     std::size_t parts() const noexcept { return parts_.size(); }
 
-    /// Turns the outputs of a row into log-probabilities. `legal` may be null: then all is.
-    ActionTerms read(float* outputs, const bool* legal, const std::int64_t* chosen) const noexcept {
+    /// Turns the outputs of a row into log-probabilities, and writes the probabilities. `legal` is null where all is.
+    ActionTerms read(float* outputs, const bool* legal, const std::int64_t* chosen, float* probabilities) const noexcept {
         ActionTerms terms{0.0f, 0.0f};
         for (std::size_t part = 0; part < parts_.size(); ++part) {
             const std::size_t choices = parts_[part];
@@ -38,32 +38,39 @@ public:
             }
             const float largest = *std::max_element(outputs, outputs + choices);
             float sum = 0.0f;
-            for (std::size_t c = 0; c < choices; ++c) sum += std::exp(outputs[c] - largest);
+            for (std::size_t c = 0; c < choices; ++c) {
+                probabilities[c] = std::exp(outputs[c] - largest);
+                sum += probabilities[c];
+            }
             const float total = largest + std::log(sum);
-            for (std::size_t c = 0; c < choices; ++c) outputs[c] -= total;
+            for (std::size_t c = 0; c < choices; ++c) {
+                outputs[c] -= total;
+                probabilities[c] /= sum;
+            }
             terms.logProb += outputs[chosen[part]];
-            terms.entropy += entropy(outputs, choices);
+            terms.entropy += entropy(outputs, probabilities, choices);
             outputs += choices;
+            probabilities += choices;
             if (legal != nullptr) legal += choices;
         }
         return terms;
     }
 
-    /// From what `read` made of the outputs, their gradients.
+    /// From what `read` made of the outputs, their gradients, in the place of the probabilities.
     void gradient(const float* logProbs, const bool* legal, const std::int64_t* chosen, const TermGradients& terms,
-                  float* result) const noexcept {
+                  float* probabilities) const noexcept {
         for (std::size_t part = 0; part < parts_.size(); ++part) {
             const std::size_t choices = parts_[part];
-            const float undecided = entropy(logProbs, choices);
+            const float undecided = entropy(logProbs, probabilities, choices);
             for (std::size_t c = 0; c < choices; ++c) {
-                const float probability = std::exp(logProbs[c]);
+                const float probability = probabilities[c];
                 const float taken = static_cast<std::size_t>(chosen[part]) == c ? 1.0f : 0.0f;
                 const float ofOutput = terms.logProb * (taken - probability) -
                                        terms.entropy * probability * (logProbs[c] + undecided);
-                result[c] = legal == nullptr || legal[c] ? ofOutput : 0.0f;
+                probabilities[c] = legal == nullptr || legal[c] ? ofOutput : 0.0f;
             }
             logProbs += choices;
-            result += choices;
+            probabilities += choices;
             if (legal != nullptr) legal += choices;
         }
     }
@@ -72,9 +79,9 @@ private:
     /// Low enough to be never taken, yet finite: 0 times it is 0.
     static constexpr float illegal = -1e9f;
 
-    static float entropy(const float* logProbs, std::size_t choices) noexcept {
+    static float entropy(const float* logProbs, const float* probabilities, std::size_t choices) noexcept {
         float sum = 0.0f;
-        for (std::size_t c = 0; c < choices; ++c) sum -= std::exp(logProbs[c]) * logProbs[c];
+        for (std::size_t c = 0; c < choices; ++c) sum -= probabilities[c] * logProbs[c];
         return sum;
     }
 

@@ -44,6 +44,12 @@ private:
         kernels::Floats factors;
     };
 
+    /// Room for so many numbers, whatever is in it.
+    static float* room(kernels::Floats& floats, std::size_t count) {
+        if (floats.size() < count) floats.resize(count);
+        return floats.data();
+    }
+
     std::size_t rows_ = 0;
     std::vector<Layer> layers_;
     kernels::Floats panels_, gradient_, next_;
@@ -82,7 +88,7 @@ public:
         const float* seen = input;
         for (std::size_t n = 0; n + 1 < count(); ++n) {
             auto& kept = tape.layers_[n];
-            kept.given.resize(rows * outputs(n));
+            Tape::room(kept.given, rows * outputs(n));
             hiddenLayer(rows, n, seen, weights[n], tape);
             seen = kept.given.data();
         }
@@ -99,11 +105,7 @@ public:
             const float* seen = n == 0 ? input : tape.layers_[n - 1].given.data();
             if (!gradients.empty()) linearGradient(n, seen, gradient, gradients[n], tape);
             if (n == 0 && inputGradient == nullptr) return;
-            float* before = inputGradient;
-            if (n > 0) {
-                tape.next_.resize(tape.rows_ * inputs(n));
-                before = tape.next_.data();
-            }
+            float* before = n > 0 ? Tape::room(tape.next_, tape.rows_ * inputs(n)) : inputGradient;
             throughLinear(n, gradient, weights[n], tape, before);
             if (n == 0) return;
             std::swap(tape.gradient_, tape.next_);
@@ -117,10 +119,9 @@ private:
                 float* output) const {
         const auto& table = kernels::trainingTable();
         const kernels::Matrix matrix{weights.weight, outputs(n), inputs(n)};
-        tape.panels_.resize(kernels::panelsSize(inputs(n), outputs(n)));
-        table.packColumns(&matrix, tape.panels_.data());
-        const kernels::Product product{input,  inputs(n), 1,    tape.panels_.data(), weights.bias,
-                                       output, rows,      outputs(n), inputs(n)};
+        float* panels = Tape::room(tape.panels_, kernels::panelsSize(inputs(n), outputs(n)));
+        table.packColumns(&matrix, panels);
+        const kernels::Product product{input, inputs(n), 1, panels, weights.bias, output, rows, outputs(n), inputs(n)};
         table.multiply(&product);
     }
 
@@ -131,8 +132,8 @@ private:
             linear(rows, n, input, weights, tape, kept.given.data());
         } else {
             const auto& table = kernels::trainingTable();
-            kept.normalized.resize(rows * outputs(n));
-            kept.factors.resize(rows);
+            Tape::room(kept.normalized, rows * outputs(n));
+            Tape::room(kept.factors, rows);
             linear(rows, n, input, weights, tape, kept.normalized.data());
             table.normalizeRows(kept.normalized.data(), rows, outputs(n), epsilon_, kept.factors.data());
             const auto normalized = normalizedRows(n, weights, tape);
@@ -146,9 +147,9 @@ private:
                         Tape& tape) const {
         const auto& table = kernels::trainingTable();
         const kernels::Matrix seen{input, tape.rows_, inputs(n)};
-        tape.panels_.resize(kernels::panelsSize(tape.rows_, inputs(n)));
-        table.packRows(&seen, tape.panels_.data());
-        const kernels::Product product{gradient,      1,          outputs(n), tape.panels_.data(), nullptr,
+        float* panels = Tape::room(tape.panels_, kernels::panelsSize(tape.rows_, inputs(n)));
+        table.packRows(&seen, panels);
+        const kernels::Product product{gradient,      1,          outputs(n), panels, nullptr,
                                        result.weight, outputs(n), inputs(n),  tape.rows_};
         table.multiply(&product);
         const kernels::Matrix given{gradient, tape.rows_, outputs(n)};
@@ -159,9 +160,9 @@ private:
                        float* result) const {
         const auto& table = kernels::trainingTable();
         const kernels::Matrix matrix{weights.weight, outputs(n), inputs(n)};
-        tape.panels_.resize(kernels::panelsSize(outputs(n), inputs(n)));
-        table.packRows(&matrix, tape.panels_.data());
-        const kernels::Product product{gradient, outputs(n), 1,         tape.panels_.data(), nullptr,
+        float* panels = Tape::room(tape.panels_, kernels::panelsSize(outputs(n), inputs(n)));
+        table.packRows(&matrix, panels);
+        const kernels::Product product{gradient, outputs(n), 1,         panels, nullptr,
                                        result,   tape.rows_, inputs(n), outputs(n)};
         table.multiply(&product);
     }

@@ -222,7 +222,8 @@ private:
             const bool* legal = rollout.legal == nullptr ? nullptr : rollout.legal + row * width;
             const std::int64_t* chosen = ofNumbers ? nullptr : rollout.choices + row * choices_.parts();
             const float* taken = ofNumbers ? rollout.numbers + row * width : nullptr;
-            const auto terms = ofNumbers ? normals.read(outputs, taken) : choices_.read(outputs, legal, chosen);
+            const auto terms =
+                ofNumbers ? normals.read(outputs, taken) : choices_.read(outputs, legal, chosen, gradient);
             const float slope = clippedGain(rollout, row, advantage_[r], terms.logProb, measured);
             measured.entropy += static_cast<double>(terms.entropy);
             const TermGradients ofTerms{-slope / count, -objective_.entropyFactor / count};

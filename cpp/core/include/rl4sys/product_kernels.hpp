@@ -67,19 +67,19 @@ struct Product {
     std::size_t depth;
 };
 
-template <typename Number, std::size_t Rows>
+/// `Rows` rows by `Width` vectors of columns, those of a panel or the first ones of it.
+template <typename Number, std::size_t Rows, std::size_t Width>
 RL4SYS_INLINE void productBlock(const Product& product, std::size_t row, std::size_t first) {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
-    constexpr std::size_t width = panelWidth / lanes;
     const std::size_t left = std::min(panelWidth, product.columns - first);
-    Number sum[Rows][width] = {};
+    Number sum[Rows][Width] = {};
     if (product.bias != nullptr) {
         float bias[panelWidth] = {};
         std::copy_n(product.bias + first, left, bias);
         RL4SYS_UNROLL
         for (std::size_t r = 0; r < Rows; ++r) {
             RL4SYS_UNROLL
-            for (std::size_t w = 0; w < width; ++w) load(sum[r][w], bias + w * lanes);
+            for (std::size_t w = 0; w < Width; ++w) load(sum[r][w], bias + w * lanes);
         }
     }
     const float* panel = product.panels + first * product.depth;
@@ -92,7 +92,7 @@ RL4SYS_INLINE void productBlock(const Product& product, std::size_t row, std::si
     for (std::size_t r = 0; r < Rows; ++r) {
         float* output = product.result + (row + r) * product.columns + first;
         RL4SYS_UNROLL
-        for (std::size_t w = 0; w < width; ++w) {
+        for (std::size_t w = 0; w < Width; ++w) {
             if (left >= (w + 1) * lanes) {
                 store(output + w * lanes, sum[r][w]);
             } else if (left > w * lanes) {
@@ -108,27 +108,32 @@ struct Multiply {
     /// A panel stays in the nearest cache while all rows pass over it.
     template <typename Lanes>
     static RL4SYS_INLINE void run(const Product* product) {
+        using Number = typename Lanes::Number;
+        constexpr std::size_t vectors = panelWidth * sizeof(float) / sizeof(Number);
         for (std::size_t first = 0; first < product->columns; first += panelWidth) {
-            std::size_t row = 0;
-            for (std::size_t blocks = (product->rows + mostRows - 1) / mostRows; blocks > 0; --blocks) {
-                const std::size_t height = (product->rows - row) / blocks;
-                runBlock<typename Lanes::Number>(*product, height, row, first);
-                row += height;
+            if (product->columns - first > panelWidth / 2) {
+                runPanel<Number, vectors>(*product, first);
+            } else {
+                runPanel<Number, vectors / 2>(*product, first);
             }
         }
     }
 
 private:
-    template <typename Number>
-    static RL4SYS_INLINE void runBlock(const Product& product, std::size_t height, std::size_t row,
-                                       std::size_t first) {
-        switch (height) {
-            case 1: return productBlock<Number, 1>(product, row, first);
-            case 2: return productBlock<Number, 2>(product, row, first);
-            case 3: return productBlock<Number, 3>(product, row, first);
-            case 4: return productBlock<Number, 4>(product, row, first);
-            case 5: return productBlock<Number, 5>(product, row, first);
-            default: return productBlock<Number, 6>(product, row, first);
+    template <typename Number, std::size_t Width>
+    static RL4SYS_INLINE void runPanel(const Product& product, std::size_t first) {
+        std::size_t row = 0;
+        for (std::size_t blocks = (product.rows + mostRows - 1) / mostRows; blocks > 0; --blocks) {
+            const std::size_t height = (product.rows - row) / blocks;
+            switch (height) {
+                case 1: productBlock<Number, 1, Width>(product, row, first); break;
+                case 2: productBlock<Number, 2, Width>(product, row, first); break;
+                case 3: productBlock<Number, 3, Width>(product, row, first); break;
+                case 4: productBlock<Number, 4, Width>(product, row, first); break;
+                case 5: productBlock<Number, 5, Width>(product, row, first); break;
+                default: productBlock<Number, 6, Width>(product, row, first); break;
+            }
+            row += height;
         }
     }
 };
