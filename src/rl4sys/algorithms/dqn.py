@@ -15,7 +15,7 @@ from rl4sys.algorithms.base import Recipe, Update
 from rl4sys.algorithms.distributions import ILLEGAL
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
-from rl4sys.algorithms.off_policy import OffPolicyConfig, make_replay, move_towards, td_target, weighted_mean
+from rl4sys.algorithms.off_policy import Following, OffPolicyConfig, make_replay, td_target, weighted_mean
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
 from rl4sys.networks.acting import TorchPolicy, to_tensors
@@ -98,6 +98,7 @@ class DQN:
         self._device = torch.device(recipe.device)
         seed = int(recipe.seed.generate_state(1)[0])
         self._critic, self._target = (self._build_critic(seed) for _ in range(2))
+        self._following = Following(self._target, self._critic)
         self._optimizer = make_adam(self._critic, self._options.lr.start, eps=1e-8)
         self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
         self._renew_noise()
@@ -188,7 +189,7 @@ class DQN:
         if steps - self._target_moved_at < self._options.target_update_interval:
             return
         self._target_moved_at = steps
-        move_towards(self._target, self._critic, self._options.tau)
+        self._following.move(self._options.tau)
 
 
 def choices_of(recipe: Recipe[DQNConfig]) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Algorithm, Metrics
 from rl4sys.algorithms.numerics import descend, make_adam
-from rl4sys.algorithms.off_policy import move_towards, weighted_mean
+from rl4sys.algorithms.off_policy import Following, weighted_mean
 from rl4sys.config import Config
 from rl4sys.dataset import DatasetConfig
 from rl4sys.errors import ConfigError
@@ -78,5 +78,5 @@ def imitate(algorithm: Algorithm, config: WarmStartConfig, decisions: Columns, r
         descend(optimizer, imitation.network, {"imitation": loss}, math.inf, steps=0)
         losses.append(loss.item())
     for copy in imitation.copies:
-        move_towards(copy, imitation.network, tau=1)
+        Following(copy, imitation.network).move(1)
     return {"imitation/first_loss": losses[0], "imitation/last_loss": losses[-1]}

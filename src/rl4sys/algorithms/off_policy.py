@@ -84,9 +84,17 @@ def weighted_mean(values: Tensor, rows: Tensors) -> Tensor:
     return (values * rows["weight"]).mean() if "weight" in rows else values.mean()
 
 
-@torch.no_grad()
-def move_towards(target: nn.Module, online: nn.Module, tau: float) -> None:
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+class Following:
+    """The weights of a network that follows another's, which are found once: that takes longer than to move them."""
+
+    def __init__(self, target: nn.Module, online: nn.Module) -> None:
+        self._target: list[Tensor] = [*target.parameters()]
+        self._online: list[Tensor] = [*online.parameters()]
+
+    @torch.no_grad()
+    def move(self, tau: float) -> None:
+        """So far of the way; 1 copies."""
+        torch._foreach_lerp_(self._target, self._online, tau)
 
 
 class JudgedActions(Protocol):
@@ -150,6 +158,8 @@ class LearntCritics:
     def __init__(self, recipe: Recipe[OffPolicyConfig], blueprint: Blueprint, seeds: Sequence[int]) -> None:
         self._options = recipe.options
         self.online, self.target = (Critics(recipe, blueprint, seeds) for _ in range(2))
+        self._following = Following(self.target, self.online)
+        self._learnt = list(self.online.parameters())
         self._optimizer = make_adam(self.online, self._options.lr.start, eps=1e-8)
 
     def learn(
@@ -165,7 +175,18 @@ class LearntCritics:
         return measured, to_array(error.detach().abs().mean(0))
 
     def move_target(self) -> None:
-        move_towards(self.target, self.online, self._options.tau)
+        self._following.move(self._options.tau)
+
+    @contextmanager
+    def fixed(self) -> Iterator[None]:
+        """Within, gradients pass through the critics but are not computed for them."""
+        for parameter in self._learnt:
+            parameter.requires_grad = False
+        try:
+            yield
+        finally:
+            for parameter in self._learnt:
+                parameter.requires_grad = True
 
     def state(self) -> State:
         return {
@@ -178,16 +199,6 @@ class LearntCritics:
         restore_module(self.online, state["online"])
         restore_module(self.target, state["target"])
         restore_optimizer(self._optimizer, state["optimizer"])
-
-
-@contextmanager
-def fixed(module: nn.Module) -> Iterator[None]:
-    """Within, gradients pass through the module but are not computed for it."""
-    module.requires_grad_(False)
-    try:
-        yield
-    finally:
-        module.requires_grad_(True)
 
 
 class Noise:

@@ -27,7 +27,6 @@ from rl4sys.algorithms.off_policy import (
     OffPolicyConfig,
     acts_at_random,
     critic_blueprint,
-    fixed,
     make_replay,
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules
@@ -250,7 +249,7 @@ class SAC:
 
     def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
         set_lr(self._actor_optimizer, self._rate(self._options.actor_lr, steps))
-        with fixed(self._critics.online):
+        with self._critics.fixed():
             value, entropy = self._actions.expected(self._actor, self._critics.online, observation, self._noise)
             loss = -(value + self._temperature().detach() * entropy).mean()
             descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)

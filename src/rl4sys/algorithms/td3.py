@@ -15,14 +15,13 @@ from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
     BoxActions,
+    Following,
     LearntCritics,
     Noise,
     OffPolicyConfig,
     acts_at_random,
     critic_blueprint,
-    fixed,
     make_replay,
-    move_towards,
 )
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer
@@ -67,6 +66,7 @@ class TD3:
         self._actions = BoxActions(recipe.spec)
         self._device = torch.device(recipe.device)
         self._actor, self._target_actor = self._build_actor(), self._build_actor()
+        self._following = Following(self._target_actor, self._actor)
         seeds = recipe.seed.generate_state(1 + self.critics).tolist()[1:]
         self._critics = LearntCritics(recipe, self.blueprints(recipe)["critic"], seeds)
         self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
@@ -101,7 +101,7 @@ class TD3:
         self._updates += 1
         if self._updates % self._options.policy_delay == 0:
             measured |= self._update_actor(observation_of(rows, "obs."), steps)
-            move_towards(self._target_actor, self._actor, self._options.tau)
+            self._following.move(self._options.tau)
             self._critics.move_target()
         return Update(measured, {"priority": error})
 
@@ -151,7 +151,7 @@ class TD3:
 
     def _update_actor(self, observation: Tensors, steps: int) -> dict[str, float]:
         set_lr(self._actor_optimizer, self._rate(steps))
-        with fixed(self._critics.online):
+        with self._critics.fixed():
             loss = -self._critics.online.judge_by_first(observation, self._actor(observation).tanh()).mean()
             descend(self._actor_optimizer, self._actor, {"policy": loss}, self._options.max_grad_norm, steps)
         return {"loss/policy": loss.item()}

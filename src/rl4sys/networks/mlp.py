@@ -33,6 +33,8 @@ class MLP(nn.Module):
         initialize(config, self.hidden.linears(), HIDDEN_GAIN)
         initialize(config, [self.output], blueprint.output_gain)
         self._core: CoreLayers | None = None
+        self._steady = None if config.noisy else self._weights()
+        """Weights that are the same tensors for ever; those of noisy layers are made anew of others."""
 
     def forward(self, observation: Tensors) -> Tensor:
         row = self.row(observation)
@@ -42,7 +44,10 @@ class MLP(nn.Module):
             # Whoever looks into the layers is shown them; the core keeps what is within to itself.
             with torch.no_grad():
                 self._layer_by_layer(row)
-        return self._core(row.contiguous(), [*self.hidden.weights(), *weights_of(self.output)])
+        return self._core(row.contiguous(), self._weights() if self._steady is None else self._steady)
+
+    def _weights(self) -> list[Tensor]:
+        return [*self.hidden.weights(), *weights_of(self.output)]
 
     def _layer_by_layer(self, row: Tensor) -> Tensor:
         outputs: Tensor = self.output(self.hidden(row))
@@ -52,12 +57,9 @@ class MLP(nn.Module):
         return flatten(observation, self._spec)
 
     def in_core(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
-        if self._core is None or self.output._forward_hooks:
+        if self._core is None or self._steady is None or self.output._forward_hooks:
             return None
-        weights = [*self.hidden.weights(), *weights_of(self.output)]
-        parameters = [weight for weight in weights if isinstance(weight, nn.Parameter)]
-        # Those of a noisy layer are made of others.
-        return (self._core, parameters) if len(parameters) == len(weights) else None
+        return self._core, [weight for weight in self._steady if isinstance(weight, nn.Parameter)]
 
     def compute_natively(self) -> bool:
         self._core = self.hidden.in_core(self.output.out_features)

@@ -39,17 +39,24 @@ def compute_natively(module: nn.Module) -> bool:
     return all(id(parameter) in known for parameter in module.parameters() if parameter.dim() > 1)
 
 
+_TAPES: list[Tape] = []
+"""Those not in use, for the room they have: the one used last is taken first, while it is in the caches."""
+
+
+def _take_tape() -> Tape:
+    from rl4sys._core import Tape
+
+    return _TAPES.pop() if _TAPES else Tape()
+
+
 class CoreLayers:
     """Hidden layers, each linear, then normalised if wanted, then activated; and a last one that is linear alone."""
 
     def __init__(self, widths: Sequence[int], activation: str, norm: nn.LayerNorm | None) -> None:
-        from rl4sys._core import Layers, Tape
+        from rl4sys._core import Layers
 
         self.outputs = widths[-1]
         self.core = Layers(list(widths), activation, norm is not None, norm.eps if norm is not None else 0.0)
-        self.new_tape = Tape
-        self.tapes: list[Tape] = []
-        """Those not in use, for the room they have."""
 
     @staticmethod
     def possible(activation: str) -> bool:
@@ -60,18 +67,15 @@ class CoreLayers:
         if torch.is_grad_enabled():
             given: Tensor = _Pass.apply(self, x, *weights)  # type: ignore[no-untyped-call]
             return given
-        tape = self.take_tape()
+        tape = _take_tape()
         output = self.forward(x, weights, tape)
-        self.tapes.append(tape)
+        _TAPES.append(tape)
         return output
 
     def forward(self, x: Tensor, weights: Sequence[Tensor], tape: Tape) -> Tensor:
         output = x.new_empty((len(x), self.outputs))
         self.core.forward(len(x), x.data_ptr(), addresses(weights), tape, output.data_ptr())
         return output
-
-    def take_tape(self) -> Tape:
-        return self.tapes.pop() if self.tapes else self.new_tape()
 
 
 @runtime_checkable
@@ -93,7 +97,7 @@ def addresses(tensors: Iterable[Tensor]) -> list[int]:
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layers: CoreLayers, x: Tensor, *weights: Tensor) -> Tensor:
-        ctx.layers, ctx.tape = layers, layers.take_tape()
+        ctx.layers, ctx.tape = layers, _take_tape()
         ctx.save_for_backward(x, *weights)
         return layers.forward(x, weights, ctx.tape)
 
@@ -112,6 +116,6 @@ class _Pass(torch.autograd.Function):
             addresses(gradients),
             0 if of_x is None else of_x.data_ptr(),
         )
-        ctx.layers.tapes.append(ctx.tape)
+        _TAPES.append(ctx.tape)
         nothing: list[None] = [None] * len(weights)
         return None, of_x, *(gradients or nothing)

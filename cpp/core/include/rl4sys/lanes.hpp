@@ -7,17 +7,18 @@
 #include <vector>
 
 // One binary serves every processor: each kernel is an always-inlined template over how many numbers are
-// worked on at once, compiled for the build's own target and, on x86, also for AVX2 with FMA. The better
-// one is chosen at run time.
+// worked on at once, compiled for the build's own target and, on x86, also for AVX2 with FMA and, where it pays, for
+// AVX-512. The best one is chosen at run time.
 #if defined(__GNUC__)
 #define RL4SYS_INLINE inline __attribute__((always_inline))
-#define RL4SYS_UNROLL _Pragma("GCC unroll 8")
+#define RL4SYS_UNROLL _Pragma("GCC unroll 16")
 #else
 #define RL4SYS_INLINE inline
 #define RL4SYS_UNROLL
 #endif
 #if defined(__GNUC__) && defined(__x86_64__)
 #define RL4SYS_AVX2 __attribute__((target("avx2,fma")))
+#define RL4SYS_AVX512 __attribute__((target("avx512f,avx2,fma")))
 #endif
 
 /// The arithmetic of policy bodies, in float32.
@@ -58,6 +59,10 @@ struct FourLanes {
 struct EightLanes {
     using Number = float __attribute__((vector_size(32)));
     using Bits = std::uint32_t __attribute__((vector_size(32)));
+};
+struct SixteenLanes {
+    using Number = float __attribute__((vector_size(64)));
+    using Bits = std::uint32_t __attribute__((vector_size(64)));
 };
 using Portable = FourLanes;
 #else
@@ -100,6 +105,11 @@ template <typename Kernel, typename... Arguments>
 RL4SYS_AVX2 void runWithAvx2(Arguments... arguments) {
     Kernel::template run<EightLanes>(arguments...);
 }
+
+template <typename Kernel, typename... Arguments>
+RL4SYS_AVX512 void runWithAvx512(Arguments... arguments) {
+    Kernel::template run<SixteenLanes>(arguments...);
+}
 #endif
 
 /// The form of `Kernel` that suits this processor.
@@ -109,6 +119,15 @@ auto select() -> void (*)(Arguments...) {
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &runWithAvx2<Kernel, Arguments...>;
 #endif
     return &runPortably<Kernel, Arguments...>;
+}
+
+/// The same for a kernel of arithmetic so dense that the widest instructions gain more than the clock they cost.
+template <typename Kernel, typename... Arguments>
+auto selectWidest() -> void (*)(Arguments...) {
+#if defined(RL4SYS_AVX512)
+    if (__builtin_cpu_supports("avx512f")) return &runWithAvx512<Kernel, Arguments...>;
+#endif
+    return select<Kernel, Arguments...>();
 }
 
 }  // namespace rl4sys::kernels

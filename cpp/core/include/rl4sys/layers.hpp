@@ -118,6 +118,10 @@ private:
     void linear(std::size_t rows, std::size_t n, const float* input, const LayerWeights& weights, Tape& tape,
                 float* output) const {
         const auto& table = kernels::trainingTable();
+        if (outputs(n) <= kernels::NarrowLayer::mostOutputs) {
+            const kernels::NarrowLayer layer{weights.weight, weights.bias, inputs(n), outputs(n)};
+            return table.linearNarrow(&layer, rows, input, output);
+        }
         const kernels::Matrix matrix{weights.weight, outputs(n), inputs(n)};
         float* panels = Tape::room(tape.panels_, kernels::panelsSize(inputs(n), outputs(n)));
         table.packColumns(&matrix, panels);

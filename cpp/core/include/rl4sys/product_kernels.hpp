@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "rl4sys/lanes.hpp"
 #include "rl4sys/linear_kernels.hpp"
+#include "rl4sys/transpose.hpp"
 
 /// Products of two matrices, as the training of networks needs them: by either factor transposed.
 namespace rl4sys::kernels {
@@ -42,14 +44,11 @@ struct PackRows {
 struct PackColumns {
     template <typename Lanes>
     static RL4SYS_INLINE void run(const Matrix* matrix, float* panels) {
-        for (std::size_t first = 0; first < matrix->rows; first += panelWidth) {
+        const std::size_t depth = matrix->columns;
+        for (std::size_t first = 0; first < matrix->rows; first += panelWidth, panels += panelWidth * depth) {
             const std::size_t width = std::min(panelWidth, matrix->rows - first);
-            if (width < panelWidth) std::fill_n(panels, panelWidth * matrix->columns, 0.0f);
-            for (std::size_t c = 0; c < width; ++c) {
-                const float* row = matrix->start + (first + c) * matrix->columns;
-                for (std::size_t k = 0; k < matrix->columns; ++k) panels[k * panelWidth + c] = row[k];
-            }
-            panels += panelWidth * matrix->columns;
+            if (width < panelWidth) std::fill_n(panels, panelWidth * depth, 0.0f);
+            transpose(matrix->start + first * depth, width, depth, panels, panelWidth);
         }
     }
 };
@@ -67,72 +66,80 @@ struct Product {
     std::size_t depth;
 };
 
-/// `Rows` rows by `Width` vectors of columns, those of a panel or the first ones of it.
-template <typename Number, std::size_t Rows, std::size_t Width>
+/// `Rows` rows by `Panels` panels, all sums kept in registers; of a single panel, its first `Width` vectors.
+template <typename Number, std::size_t Rows, std::size_t Panels, std::size_t Width>
 RL4SYS_INLINE void productBlock(const Product& product, std::size_t row, std::size_t first) {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
-    const std::size_t left = std::min(panelWidth, product.columns - first);
-    Number sum[Rows][Width] = {};
+    const std::size_t left = std::min(Panels * panelWidth, product.columns - first);
+    Number sum[Rows][Panels][Width] = {};
     if (product.bias != nullptr) {
-        float bias[panelWidth] = {};
+        float bias[Panels * panelWidth] = {};
         std::copy_n(product.bias + first, left, bias);
         RL4SYS_UNROLL
         for (std::size_t r = 0; r < Rows; ++r) {
             RL4SYS_UNROLL
-            for (std::size_t w = 0; w < Width; ++w) load(sum[r][w], bias + w * lanes);
+            for (std::size_t v = 0; v < Panels * Width; ++v) load(sum[r][v / Width][v % Width], bias + v * lanes);
         }
     }
     const float* panel = product.panels + first * product.depth;
     const float* input = product.left + row * product.rowStride;
     for (std::size_t k = 0; k < product.depth; ++k, panel += panelWidth, input += product.depthStride) {
         RL4SYS_UNROLL
-        for (std::size_t r = 0; r < Rows; ++r) accumulate(sum[r], panel, input[r * product.rowStride]);
+        for (std::size_t r = 0; r < Rows; ++r) {
+            RL4SYS_UNROLL
+            for (std::size_t p = 0; p < Panels; ++p) {
+                accumulate(sum[r][p], panel + p * panelWidth * product.depth, input[r * product.rowStride]);
+            }
+        }
     }
     RL4SYS_UNROLL
     for (std::size_t r = 0; r < Rows; ++r) {
         float* output = product.result + (row + r) * product.columns + first;
         RL4SYS_UNROLL
-        for (std::size_t w = 0; w < Width; ++w) {
-            if (left >= (w + 1) * lanes) {
-                store(output + w * lanes, sum[r][w]);
-            } else if (left > w * lanes) {
-                storePart(output + w * lanes, sum[r][w], left - w * lanes);
+        for (std::size_t v = 0; v < Panels * Width; ++v) {
+            const Number& given = sum[r][v / Width][v % Width];
+            if (left >= (v + 1) * lanes) {
+                store(output + v * lanes, given);
+            } else if (left > v * lanes) {
+                storePart(output + v * lanes, given, left - v * lanes);
             }
         }
     }
 }
 
 struct Multiply {
-    static constexpr std::size_t mostRows = 6;
-
-    /// A panel stays in the nearest cache while all rows pass over it.
+    /// Panels stay in the nearest cache while all rows pass over them.
     template <typename Lanes>
     static RL4SYS_INLINE void run(const Product* product) {
         using Number = typename Lanes::Number;
         constexpr std::size_t vectors = panelWidth * sizeof(float) / sizeof(Number);
-        for (std::size_t first = 0; first < product->columns; first += panelWidth) {
-            if (product->columns - first > panelWidth / 2) {
-                runPanel<Number, vectors>(*product, first);
-            } else {
-                runPanel<Number, vectors / 2>(*product, first);
+        std::size_t first = 0;
+        if constexpr (vectors == 1) {
+            // Registers are twice as many as well.
+            for (; product->columns > first + panelWidth; first += 2 * panelWidth) {
+                runPanels<Number, 2, 1>(*product, first, std::make_index_sequence<14>{});
+            }
+            if (first < product->columns) runPanels<Number, 1, 1>(*product, first, std::make_index_sequence<14>{});
+        } else {
+            for (; first < product->columns; first += panelWidth) {
+                if (product->columns - first > panelWidth / 2) {
+                    runPanels<Number, 1, vectors>(*product, first, std::make_index_sequence<6>{});
+                } else {
+                    runPanels<Number, 1, vectors / 2>(*product, first, std::make_index_sequence<6>{});
+                }
             }
         }
     }
 
 private:
-    template <typename Number, std::size_t Width>
-    static RL4SYS_INLINE void runPanel(const Product& product, std::size_t first) {
+    /// Blocks of nearly equal height, of as many rows at most as there are numbers in the sequence.
+    template <typename Number, std::size_t Panels, std::size_t Width, std::size_t... Rows>
+    static RL4SYS_INLINE void runPanels(const Product& product, std::size_t first, std::index_sequence<Rows...>) {
+        constexpr std::size_t most = sizeof...(Rows);
         std::size_t row = 0;
-        for (std::size_t blocks = (product.rows + mostRows - 1) / mostRows; blocks > 0; --blocks) {
+        for (std::size_t blocks = (product.rows + most - 1) / most; blocks > 0; --blocks) {
             const std::size_t height = (product.rows - row) / blocks;
-            switch (height) {
-                case 1: productBlock<Number, 1, Width>(product, row, first); break;
-                case 2: productBlock<Number, 2, Width>(product, row, first); break;
-                case 3: productBlock<Number, 3, Width>(product, row, first); break;
-                case 4: productBlock<Number, 4, Width>(product, row, first); break;
-                case 5: productBlock<Number, 5, Width>(product, row, first); break;
-                default: productBlock<Number, 6, Width>(product, row, first); break;
-            }
+            ((height == Rows + 1 ? productBlock<Number, Rows + 1, Panels, Width>(product, row, first) : void()), ...);
             row += height;
         }
     }

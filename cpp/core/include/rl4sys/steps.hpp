@@ -15,6 +15,7 @@
 #include "rl4sys/heads.hpp"
 #include "rl4sys/kernels.hpp"
 #include "rl4sys/operations.hpp"
+#include "rl4sys/transpose.hpp"
 
 /// The body's operations. Each says what it `needs` for given inputs, or why it does not fit them; is made when all
 /// values have their places; and then runs.
@@ -79,9 +80,7 @@ inline kernels::Floats transposed(const Tensor& weight) {
     const std::size_t inputs = weight.values.size() / outputs;
     const std::size_t stride = kernels::padded(outputs);
     kernels::Floats result(inputs * stride);
-    for (std::size_t o = 0; o < outputs; ++o) {
-        for (std::size_t i = 0; i < inputs; ++i) result[i * stride + o] = weight.values[o * inputs + i];
-    }
+    kernels::transpose(weight.values.data(), outputs, inputs, result.data(), stride);
     return result;
 }
 

@@ -79,6 +79,29 @@ struct Deactivate {
     }
 };
 
+/// A layer of few outputs, for which whole vectors of them would be mostly empty.
+struct NarrowLayer {
+    static constexpr std::size_t mostOutputs = 4;
+
+    const float* weight;  ///< `weight[output * inputs + input]`.
+    const float* bias;
+    std::size_t inputs;
+    std::size_t outputs;
+};
+
+/// weight @ input + bias for each row.
+struct LinearNarrow {
+    template <typename Lanes>
+    static RL4SYS_INLINE void run(const NarrowLayer* layer, std::size_t rows, const float* input, float* output) {
+        for (std::size_t r = 0; r < rows; ++r, input += layer->inputs) {
+            for (std::size_t o = 0; o < layer->outputs; ++o) {
+                const float* weight = layer->weight + o * layer->inputs;
+                *output++ = layer->bias[o] + dot<typename Lanes::Number>(input, weight, layer->inputs);
+            }
+        }
+    }
+};
+
 /// sums += row, for each row.
 struct SumRows {
     template <typename Lanes>
@@ -181,7 +204,9 @@ struct TrainingTable {
 
     void (*packRows)(const Matrix*, float*) = select<PackRows, const Matrix*, float*>();
     void (*packColumns)(const Matrix*, float*) = select<PackColumns, const Matrix*, float*>();
-    void (*multiply)(const Product*) = select<Multiply, const Product*>();
+    void (*multiply)(const Product*) = selectWidest<Multiply, const Product*>();
+    void (*linearNarrow)(const NarrowLayer*, std::size_t, const float*, float*) =
+        select<LinearNarrow, const NarrowLayer*, std::size_t, const float*, float*>();
     Activation tanh = select<Activate<Tanh>, float*, std::size_t>();
     Activation relu = select<Activate<Relu>, float*, std::size_t>();
     Activation elu = select<Activate<Elu>, float*, std::size_t>();
