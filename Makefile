@@ -2,6 +2,7 @@
 # make test         set everything up, then run the tests
 # make cpp          build the C++ client and its examples (make cpp-test, cpp-sanitize, cpp-fuzz test it)
 # make check        format, lint, types, import rules and tests
+# make bench        measure the speed of training beside peers and write docs/speed.md (make bench-quick: five minutes)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,8 @@ CORE := $(shell find cpp/core cpp/python -type f 2>/dev/null) CMakeLists.txt
 CPP := build/cpp
 JOBS := $(shell nproc)
 
-.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench-decision bench-live bench-cpp clean
+.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench bench-quick bench-decision bench-live \
+	bench-cpp clean
 .DELETE_ON_ERROR:
 
 quickstart: $(READY)
@@ -51,6 +53,12 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt scripts/setup.sh $(CORE)
 	bash scripts/setup.sh $(VENV)
 	touch $(READY)
+
+bench: $(READY)
+	$(BIN)/python benchmarks/speed.py
+
+bench-quick: $(READY)
+	$(BIN)/python benchmarks/speed.py --quick
 
 bench-decision: $(READY)
 	$(BIN)/python benchmarks/decision.py
