@@ -23,7 +23,9 @@
 #include "rl4sys/recorder.hpp"
 #include "rl4sys/returns.hpp"
 #include "layers.hpp"
+#include "learnt.hpp"
 #include "policy_update.hpp"
+#include "replay_update.hpp"
 #include "sum_tree.hpp"
 
 namespace nb = nanobind;
@@ -563,7 +565,9 @@ NB_MODULE(_core, module) {
             nb::arg("steps"));
 
     registerLayers(module);
+    registerLearnt(module);
     registerPolicyUpdate(module);
+    registerReplayUpdate(module);
     registerSumTree(module);
 
     module.def("gae", &gae, nb::arg("reward"), nb::arg("value"), nb::arg("bootstrap"), nb::arg("last"),

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "rl4sys/draws.hpp"
@@ -37,8 +38,8 @@ public:
         }
         learntActor_ = learnt(actor_);
         learntCritic_ = learnt(critic_);
-        Deviations deviations;
-        if (parts_.empty()) deviations = {room(outputs, -0.5f), room(outputs, 0.0f), room(outputs, 0.0f)};
+        WeightPlace deviations{};
+        if (parts_.empty()) deviations = place(std::vector<float>(outputs, -0.5f));
         update_ = std::make_unique<PolicyUpdate>(*learntActor_, *learntCritic_, parts_, deviations, objective, clipping);
     }
 
@@ -55,23 +56,26 @@ private:
         return result;
     }
 
-    float* room(std::size_t count, float value) { return memory_.emplace_back(count, value).data(); }
+    /// A weight of which Adam has seen nothing yet.
+    WeightPlace place(std::vector<float> values) {
+        const std::size_t count = values.size();
+        const auto keep = [&](std::vector<float> numbers) { return memory_.emplace_back(std::move(numbers)).data(); };
+        float* const kept = keep(std::move(values));
+        float* const means = keep(std::vector<float>(count, 0.0f));
+        float* const squares = keep(std::vector<float>(count, 0.0f));
+        return {kept, means, squares, keep({0.0f})};
+    }
 
     std::unique_ptr<Learnt> learnt(const Layers& layers) {
-        std::vector<float*> values, means, squares;
-        const auto add = [&](std::size_t count) {
-            values.push_back(memory_.emplace_back(numbers(count)).data());
-            means.push_back(room(count, 0.0f));
-            squares.push_back(room(count, 0.0f));
-        };
+        std::vector<WeightPlace> places;
         for (std::size_t n = 0; n < layers.count(); ++n) {
-            add(layers.inputs(n) * layers.outputs(n));
-            add(layers.outputs(n));
+            places.push_back(place(numbers(layers.inputs(n) * layers.outputs(n))));
+            places.push_back(place(numbers(layers.outputs(n))));
             if (!layers.normalized(n)) continue;
-            add(layers.outputs(n));
-            add(layers.outputs(n));
+            places.push_back(place(numbers(layers.outputs(n))));
+            places.push_back(place(numbers(layers.outputs(n))));
         }
-        return std::make_unique<Learnt>(layers, values, means, squares, AdamOptions{1e-3f, 0.9f, 0.999f, 1e-8f}, 0.0);
+        return std::make_unique<Learnt>(layers, places, AdamOptions{1e-3f, 0.9f, 0.999f, 1e-8f});
     }
 
     Rollout rollout() const {

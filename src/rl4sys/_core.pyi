@@ -55,15 +55,48 @@ class AdamGroup:
     def step(self, rate: float, beta1: float, beta2: float, epsilon: float, steps: float, shorten: float) -> None: ...
 
 class LearntNetwork:
-    """Weights are given as (values, means, squares) by their addresses, ``adam`` as rate, betas and epsilon."""
+    """Weights are given as (values, means, squares, steps) by their addresses, ``adam`` as rate, betas and epsilon."""
+
+    def __init__(
+        self, layers: Layers, weights: Sequence[tuple[int, int, int, int]], adam: tuple[float, float, float, float]
+    ) -> None: ...
+    def set_rate(self, rate: float) -> None: ...
+
+class FrozenNetwork:
+    """Weights are given by their addresses."""
+
+    def __init__(self, layers: Layers, weights: Sequence[int]) -> None: ...
+
+class ReplayUpdate:
+    """Arrays come as addresses; what it is made of has to outlive it.
+
+    What is told is three measurements, the last of them the gradient's length, then the usual length and of how many.
+    """
 
     def __init__(
         self,
-        layers: Layers,
-        weights: Sequence[tuple[int, int, int]],
-        adam: tuple[float, float, float, float],
-        steps: float,
+        actor: LearntNetwork,
+        actor_target: FrozenNetwork | None,
+        critics: Sequence[LearntNetwork],
+        targets: Sequence[FrozenNetwork],
+        size: int,
+        log_std_bounds: Sequence[float],
     ) -> None: ...
+    def next_values(self, rows: int, observation: int, noise: int, temperature: float, values: int) -> None: ...
+    def learn_critics(
+        self, rows: int, columns: Sequence[int], clipping: tuple[float, float, float, float, float], errors: int
+    ) -> tuple[float, float, float, float, float]:
+        """Columns are observation, action, reward, discount, next value and weight, or 0 for none of the last."""
+
+    def learn_actor(
+        self,
+        rows: int,
+        observation: int,
+        noise: int,
+        temperature: float,
+        by_least: bool,
+        clipping: tuple[float, float, float, float, float],
+    ) -> tuple[float, float, float, float, float]: ...
 
 class PolicyUpdate:
     """Columns are observation, legal, choices, numbers, log_prob, advantage, weight, value and return, or 0 for none.
@@ -77,7 +110,7 @@ class PolicyUpdate:
         actor: LearntNetwork,
         critic: LearntNetwork,
         parts: Sequence[int],
-        deviations: tuple[int, int, int],
+        deviations: tuple[int, int, int, int],
         columns: Sequence[int],
         objective: tuple[float, float, float, float],
         standardize: bool,

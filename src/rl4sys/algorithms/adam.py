@@ -53,6 +53,8 @@ class CoreAdam(torch.optim.Adam):
         # Where the core cannot be used, the fused form does in one pass what the default does in a dozen.
         super().__init__(groups, lr=lr, eps=eps, fused=True)
         self._ready: list[_Group] | None = None
+        self.loads = 0
+        """How often what it keeps was replaced by what was loaded, which lies elsewhere."""
         self.register_load_state_dict_post_hook(CoreAdam._forget)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -81,9 +83,9 @@ class CoreAdam(torch.optim.Adam):
 
     @staticmethod
     def _forget(optimizer: torch.optim.Optimizer) -> None:
-        """What was loaded lies elsewhere than what was there before."""
         assert isinstance(optimizer, CoreAdam)
         optimizer._ready = None
+        optimizer.loads += 1
 
 
 class _Group:

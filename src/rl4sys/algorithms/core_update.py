@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,20 +18,14 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actor_critic import ActorCritic
 from rl4sys.algorithms.adam import CoreAdam, fit_core
-from rl4sys.algorithms.numerics import (
-    AUTO,
-    NORMS_REMEMBERED,
-    TIMES_USUAL,
-    GradNorm,
-    remember_usual_norm,
-    usual_norm,
-)
+from rl4sys.algorithms.core_network import CoreNetwork, learnt_network, place_of
+from rl4sys.algorithms.numerics import AUTO, GradNorm, clipping_of, remember_usual_norm
 from rl4sys.networks.base import Tensors, observation_of
-from rl4sys.networks.native import CoreLayers, InCore
+from rl4sys.networks.native import InCore
 from rl4sys.spec import MASK, Array, Box
 
 if TYPE_CHECKING:
-    from rl4sys._core import LearntNetwork, PolicyUpdate
+    from rl4sys._core import PolicyUpdate
 
 MEASURED = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clip_fraction", "loss/gradient_norm")
 _KL = MEASURED.index("policy/kl")
@@ -50,16 +44,10 @@ class Objective:
     most_kl: float
 
 
-@dataclass(frozen=True)
-class _Network:
-    layers: CoreLayers
-    weights: list[nn.Parameter]
-
-
 class CoreUpdate:
     """An actor, a critic and their optimiser, for the core to move."""
 
-    def __init__(self, networks: ActorCritic, optimizer: CoreAdam, actor: _Network, critic: _Network) -> None:
+    def __init__(self, networks: ActorCritic, optimizer: CoreAdam, actor: CoreNetwork, critic: CoreNetwork) -> None:
         self._networks, self._optimizer, self._actor, self._critic = networks, optimizer, actor, critic
 
     @classmethod
@@ -67,7 +55,7 @@ class CoreUpdate:
         """None where torch has to compute something, or where someone watches it compute."""
         if not isinstance(optimizer, CoreAdam) or optimizer._optimizer_step_pre_hooks:
             return None
-        actor, critic = _in_core(networks.actor), _in_core(networks.critic)
+        actor, critic = CoreNetwork.of(networks.actor), CoreNetwork.of(networks.critic)
         if actor is None or critic is None or not fit_core(networks.parameters()):
             return None
         return cls(networks, optimizer, actor, critic)
@@ -94,7 +82,9 @@ class CoreUpdate:
                 spoilt = order[done * minibatch : (done + 1) * minibatch]
                 break
         found = np.concatenate(measured)
-        self._remember(len(found), core.usual_norm, objective)
+        if objective.max_grad_norm == AUTO:
+            mean, count = core.usual_norm
+            remember_usual_norm(self._optimizer, mean, int(count))
         return found, spoilt
 
     def _columns(self, rollout: Tensors) -> list[Tensor | None]:
@@ -114,12 +104,11 @@ class CoreUpdate:
         from rl4sys._core import PolicyUpdate
 
         action, deviations = self._networks.spec.action, self._deviations()
-        longest = 0.0 if objective.max_grad_norm == AUTO else float(objective.max_grad_norm)
         return PolicyUpdate(
-            self._learnt(self._actor, self._optimizer.param_groups[0]),
-            self._learnt(self._critic, self._optimizer.param_groups[-1]),
+            learnt_network(self._actor, self._optimizer, group=0),
+            learnt_network(self._critic, self._optimizer, group=-1),
             [] if isinstance(action, Box) else action.parts,
-            (0, 0, 0) if deviations is None else self._places(deviations),
+            (0, 0, 0, 0) if deviations is None else place_of(deviations, self._optimizer),
             [0 if column is None else column.data_ptr() for column in columns],
             (
                 objective.clip_ratio,
@@ -128,31 +117,8 @@ class CoreUpdate:
                 objective.entropy_coef,
             ),
             objective.normalize_advantage,
-            (longest, TIMES_USUAL, NORMS_REMEMBERED, *usual_norm(self._optimizer)),
+            clipping_of(self._optimizer, objective.max_grad_norm),
         )
-
-    def _learnt(self, network: _Network, settings: dict[str, Any]) -> LearntNetwork:
-        from rl4sys._core import LearntNetwork
-
-        adam = (settings["lr"], *settings["betas"], settings["eps"])
-        steps = float(self._optimizer.remembered(network.weights[0])["step"])
-        return LearntNetwork(network.layers.core, [self._places(weight) for weight in network.weights], adam, steps)
-
-    def _places(self, parameter: nn.Parameter) -> tuple[int, int, int]:
-        kept = self._optimizer.remembered(parameter)
-        return parameter.data_ptr(), kept["exp_avg"].data_ptr(), kept["exp_avg_sq"].data_ptr()
 
     def _deviations(self) -> nn.Parameter | None:
         return self._networks.log_std if self._networks.log_std.numel() else None
-
-    def _remember(self, steps: int, usual: tuple[float, float], objective: Objective) -> None:
-        deviations = self._deviations()
-        moved = [*self._actor.weights, *self._critic.weights, *([] if deviations is None else [deviations])]
-        torch._foreach_add_([self._optimizer.remembered(parameter)["step"] for parameter in moved], steps)
-        if objective.max_grad_norm == AUTO:
-            remember_usual_norm(self._optimizer, usual[0], int(usual[1]))
-
-
-def _in_core(network: nn.Module) -> _Network | None:
-    found = network.in_core() if isinstance(network, InCore) else None
-    return None if found is None else _Network(*found)

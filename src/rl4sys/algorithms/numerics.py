@@ -90,6 +90,12 @@ def remember_usual_norm(optimizer: torch.optim.Optimizer, mean: float, count: in
     }
 
 
+def clipping_of(optimizer: torch.optim.Optimizer, max_grad_norm: GradNorm) -> tuple[float, float, float, float, float]:
+    """As the core takes it: the longest, or how many times the usual over how many, that usual, and of how many."""
+    longest = 0.0 if max_grad_norm == AUTO else float(max_grad_norm)
+    return longest, TIMES_USUAL, float(NORMS_REMEMBERED), *usual_norm(optimizer)
+
+
 def _longest_usual(optimizer: torch.optim.Optimizer) -> float:
     mean, _ = usual_norm(optimizer)
     return TIMES_USUAL * mean if mean > 0 else math.inf

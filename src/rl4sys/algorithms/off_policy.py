@@ -160,7 +160,7 @@ class LearntCritics:
         self.online, self.target = (Critics(recipe, blueprint, seeds) for _ in range(2))
         self._following = Following(self.target, self.online)
         self._learnt = list(self.online.parameters())
-        self._optimizer = make_adam(self.online, self._options.lr.start, eps=1e-8)
+        self.optimizer = make_adam(self.online, self._options.lr.start, eps=1e-8)
 
     def learn(
         self, rows: Tensors, values: Tensor, next_value: Tensor, lr: float, steps: int
@@ -169,8 +169,8 @@ class LearntCritics:
         reward = self._options.reward_scale * rows["reward"]
         error = values - td_target(reward, rows["discount"], rows["terminated"], next_value)
         loss = 0.5 * weighted_mean((error**2).sum(0), rows)
-        set_lr(self._optimizer, lr)
-        norm = descend(self._optimizer, self.online, {"td": loss}, self._options.max_grad_norm, steps)
+        set_lr(self.optimizer, lr)
+        norm = descend(self.optimizer, self.online, {"td": loss}, self._options.max_grad_norm, steps)
         measured = {"loss/td": loss.item(), "value/mean": values.mean().item(), "loss/gradient_norm": norm}
         return measured, to_array(error.detach().abs().mean(0))
 
@@ -192,13 +192,13 @@ class LearntCritics:
         return {
             "online": module_state(self.online),
             "target": module_state(self.target),
-            "optimizer": optimizer_state(self._optimizer),
+            "optimizer": optimizer_state(self.optimizer),
         }
 
     def restore(self, state: State) -> None:
         restore_module(self.online, state["online"])
         restore_module(self.target, state["target"])
-        restore_optimizer(self._optimizer, state["optimizer"])
+        restore_optimizer(self.optimizer, state["optimizer"])
 
 
 class Noise:
@@ -208,4 +208,7 @@ class Noise:
         self.rng = np.random.default_rng(seed)
 
     def like(self, values: Tensor) -> Tensor:
-        return torch.from_numpy(self.rng.standard_normal(values.shape, np.float32)).to(values.device)
+        return self.of(*values.shape).to(values.device)
+
+    def of(self, *shape: int) -> Tensor:
+        return torch.from_numpy(self.rng.standard_normal(shape, np.float32))

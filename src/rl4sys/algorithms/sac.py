@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.core_replay import CoreReplay, LearntActor
 from rl4sys.algorithms.distributions import ILLEGAL, categorical_terms
 from rl4sys.algorithms.imitation import Imitation, cloning_loss
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
@@ -187,6 +188,7 @@ class SAC:
             make_adam(part, self._options.lr.start, eps=1e-8) for part in (self._actor, self._temperature)
         )
         self._noise = Noise(recipe.seed.spawn(1)[0])
+        self._core: CoreReplay | None = None
         self._updates = 0
 
     @staticmethod
@@ -206,8 +208,12 @@ class SAC:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
-        measured, error = self._update_critics(rows, steps)
-        measured |= self._update_actor(observation_of(rows, "obs."), steps)
+        core = self._in_core()
+        if core is not None:
+            measured, error = self._learn_in_core(core, rows, steps)
+        else:
+            measured, error = self._update_critics(rows, steps)
+            measured |= self._update_actor(observation_of(rows, "obs."), steps)
         self._updates += 1
         if self._updates % self._options.target_update_interval == 0:
             self._critics.move_target()
@@ -261,6 +267,33 @@ class SAC:
         if self._options.temperature is None:
             self._adapt_temperature(entropy, steps)
         return measured
+
+    def _in_core(self) -> CoreReplay | None:
+        """The core, where it knows all that is computed here."""
+        actions = self._actions
+        if not isinstance(actions, _BoxActions):
+            return None
+        if self._core is None or not self._core.current:
+            bounds = (_LOG_STD_MIN, _LOG_STD_MAX)
+            actor = LearntActor(self._actor, self._actor_optimizer, actions.size, log_std_bounds=bounds)
+            self._core = CoreReplay.of(actor, self._critics, self._options.max_grad_norm)
+        return self._core
+
+    def _learn_in_core(self, core: CoreReplay, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        assert isinstance(self._actions, _BoxActions)
+        replayed = core.take(rows, self._actions.unit, self._options.reward_scale)
+        shape, temperature = (len(replayed), self._actions.size), self._temperature().item()
+        next_value = core.next_values(replayed, self._noise.of(*shape), temperature)
+        measured, error = core.learn_critics(replayed, next_value, self._rate(None, steps))
+        if not math.isfinite(measured["loss/td"]):
+            self._update_critics(rows, steps)  # Torch says which loss or gradient it is.
+        rate = self._rate(self._options.actor_lr, steps)
+        loss, entropy = core.learn_actor(replayed, self._noise.of(*shape), rate, temperature, by_least=True)
+        if not math.isfinite(loss):
+            self._update_actor(observation_of(rows, "obs."), steps)
+        if self._options.temperature is None:
+            self._adapt_temperature(torch.tensor(entropy), steps)
+        return measured | {"loss/policy": loss, "policy/entropy": entropy, "policy/temperature": temperature}, error
 
     def _adapt_temperature(self, entropy: Tensor, steps: int) -> None:
         wanted = self._options.target_entropy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.core_replay import CoreReplay, LearntActor
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
 from rl4sys.algorithms.off_policy import (
@@ -71,6 +73,7 @@ class TD3:
         self._critics = LearntCritics(recipe, self.blueprints(recipe)["critic"], seeds)
         self._actor_optimizer = make_adam(self._actor, self._options.lr.start, eps=1e-8)
         self._noise = Noise(recipe.seed.spawn(1)[0])
+        self._core: CoreReplay | None = None
         self._updates = 0
 
     @staticmethod
@@ -97,10 +100,13 @@ class TD3:
 
     def update(self, batch: Batch, steps: int) -> Update:
         rows = to_tensors(batch, self._device)
-        measured, error = self._update_critics(rows, steps)
+        core, with_actor = self._in_core(), (self._updates + 1) % self._options.policy_delay == 0
+        if core is None:
+            measured, error = self._learn(rows, steps, with_actor=with_actor)
+        else:
+            measured, error = self._learn_in_core(core, rows, steps, with_actor=with_actor)
         self._updates += 1
-        if self._updates % self._options.policy_delay == 0:
-            measured |= self._update_actor(observation_of(rows, "obs."), steps)
+        if with_actor:
             self._following.move(self._options.tau)
             self._critics.move_target()
         return Update(measured, {"priority": error})
@@ -130,6 +136,37 @@ class TD3:
 
     def _rate(self, steps: int) -> float:
         return self._options.lr.at(steps, self._recipe.total_timesteps)
+
+    def _learn(self, rows: Tensors, steps: int, *, with_actor: bool) -> tuple[dict[str, float], Array]:
+        measured, error = self._update_critics(rows, steps)
+        if with_actor:
+            measured |= self._update_actor(observation_of(rows, "obs."), steps)
+        return measured, error
+
+    def _in_core(self) -> CoreReplay | None:
+        """The core, where it knows all that is computed here."""
+        if self._core is None or not self._core.current:
+            actor = LearntActor(self._actor, self._actor_optimizer, self._actions.size, self._target_actor)
+            self._core = CoreReplay.of(actor, self._critics, self._options.max_grad_norm)
+        return self._core
+
+    def _learn_in_core(
+        self, core: CoreReplay, rows: Tensors, steps: int, *, with_actor: bool
+    ) -> tuple[dict[str, float], Array]:
+        options, rate = self._options, self._rate(steps)
+        replayed = core.take(rows, self._actions.unit, options.reward_scale)
+        noise = torch.zeros(len(replayed), self._actions.size)
+        if options.target_noise > 0:
+            drawn = options.target_noise * self._noise.like(noise)
+            noise = drawn.clamp(-options.target_noise_clip, options.target_noise_clip)
+        measured, error = core.learn_critics(replayed, core.next_values(replayed, noise), rate)
+        if not math.isfinite(measured["loss/td"]):
+            self._update_critics(rows, steps)  # Torch says which loss or gradient it is.
+        if with_actor:
+            measured["loss/policy"], _ = core.learn_actor(replayed, noise, rate, by_least=False)
+            if not math.isfinite(measured["loss/policy"]):
+                self._update_actor(observation_of(rows, "obs."), steps)
+        return measured, error
 
     def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
         values = self._critics.online.judge(observation_of(rows, "obs."), self._actions.unit(rows["action"]))

@@ -119,4 +119,78 @@ private:
     std::vector<float> logStd_;
 };
 
+/// What an actor does whose actions, numbers within -1..1, are judged by critics.
+class ActorLaw {
+public:
+    explicit ActorLaw(std::size_t size) : size_(size) {}
+    ActorLaw(const ActorLaw&) = delete;
+    ActorLaw& operator=(const ActorLaw&) = delete;
+    virtual ~ActorLaw() = default;
+
+    /// Numbers of an action.
+    std::size_t size() const noexcept { return size_; }
+
+    /// The action of a row, by its outputs and some noise; gives its log-density, 0 where there is none.
+    virtual float act(const float* outputs, const float* noise, float* action) const noexcept = 0;
+
+    /// Of the outputs, from that of the action which they gave and that of its log-density.
+    virtual void gradient(const float* outputs, const float* noise, const float* action, const float* ofAction,
+                          float ofLogProb, float* ofOutputs) const noexcept = 0;
+
+private:
+    std::size_t size_;
+};
+
+/// A normal squashed by the hyperbolic tangent: of each row the means, then the logarithms of the deviations.
+class SquashedNormal final : public ActorLaw {
+public:
+    SquashedNormal(std::size_t size, float least, float most) : ActorLaw(size), least_(least), most_(most) {}
+
+    float act(const float* outputs, const float* noise, float* action) const noexcept override {
+        constexpr float halfLogTau = 0.918938533f, logTwo = 0.693147181f;
+        float logProb = 0.0f;
+        for (std::size_t i = 0; i < size(); ++i) {
+            const float logStd = std::clamp(outputs[size() + i], least_, most_);
+            const float u = outputs[i] + std::exp(logStd) * noise[i];
+            action[i] = std::tanh(u);
+            // ln(1 - tanh(u)^2) in a form that does not cancel.
+            const float slope = 2.0f * (logTwo - u - softplus(-2.0f * u));
+            logProb += -0.5f * noise[i] * noise[i] - logStd - halfLogTau - slope;
+        }
+        return logProb;
+    }
+
+    void gradient(const float* outputs, const float* noise, const float* action, const float* ofAction,
+                  float ofLogProb, float* ofOutputs) const noexcept override {
+        for (std::size_t i = 0; i < size(); ++i) {
+            const float given = outputs[size() + i];
+            const float ofU = ofAction[i] * (1.0f - action[i] * action[i]) + ofLogProb * 2.0f * action[i];
+            const float spread = std::exp(std::clamp(given, least_, most_)) * noise[i];
+            ofOutputs[i] = ofU;
+            ofOutputs[size() + i] = given >= least_ && given <= most_ ? ofU * spread - ofLogProb : 0.0f;
+        }
+    }
+
+private:
+    static float softplus(float x) noexcept { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
+
+    float least_, most_;
+};
+
+/// The hyperbolic tangent of the outputs, without chance.
+class SquashedMean final : public ActorLaw {
+public:
+    using ActorLaw::ActorLaw;
+
+    float act(const float* outputs, const float*, float* action) const noexcept override {
+        for (std::size_t i = 0; i < size(); ++i) action[i] = std::tanh(outputs[i]);
+        return 0.0f;
+    }
+
+    void gradient(const float*, const float*, const float* action, const float* ofAction, float,
+                  float* ofOutputs) const noexcept override {
+        for (std::size_t i = 0; i < size(); ++i) ofOutputs[i] = ofAction[i] * (1.0f - action[i] * action[i]);
+    }
+};
+
 }  // namespace rl4sys

@@ -35,10 +35,24 @@ public:
 
     std::size_t rows() const noexcept { return rows_; }
 
+    /// Forgets all but these of its rows, which rise.
+    void keep(std::span<const std::size_t> rows) noexcept {
+        if (rows.size() == rows_) return;
+        for (auto& layer : layers_) {
+            keepRows(layer.given, layer.width, rows);
+            if (!layer.normalizes) continue;
+            keepRows(layer.normalized, layer.width, rows);
+            keepRows(layer.factors, 1, rows);
+        }
+        rows_ = rows.size();
+    }
+
 private:
     friend class Layers;
 
     struct Layer {
+        std::size_t width = 0;
+        bool normalizes = false;
         kernels::Floats given;       ///< After the activation.
         kernels::Floats normalized;  ///< Before scale and shift.
         kernels::Floats factors;
@@ -48,6 +62,12 @@ private:
     static float* room(kernels::Floats& floats, std::size_t count) {
         if (floats.size() < count) floats.resize(count);
         return floats.data();
+    }
+
+    static void keepRows(kernels::Floats& floats, std::size_t width, std::span<const std::size_t> rows) noexcept {
+        for (std::size_t to = 0; to < rows.size(); ++to) {
+            if (rows[to] != to) std::copy_n(floats.data() + rows[to] * width, width, floats.data() + to * width);
+        }
     }
 
     std::size_t rows_ = 0;
@@ -88,6 +108,8 @@ public:
         const float* seen = input;
         for (std::size_t n = 0; n + 1 < count(); ++n) {
             auto& kept = tape.layers_[n];
+            kept.width = outputs(n);
+            kept.normalizes = normalized_;
             Tape::room(kept.given, rows * outputs(n));
             hiddenLayer(rows, n, seen, weights[n], tape);
             seen = kept.given.data();
@@ -97,7 +119,7 @@ public:
 
     /// From gradients of the outputs, with the tape of the same rows: those of the weights, and of the inputs.
     ///
-    /// `gradients` may be empty and `inputGradient` null where they are not wanted.
+    /// `gradients` may be empty, as `input` is not read then, and `inputGradient` null where they are not wanted.
     void backward(const float* input, std::span<const LayerWeights> weights, Tape& tape, const float* outputGradient,
                   std::span<const LayerGradients> gradients, float* inputGradient) const {
         const float* gradient = outputGradient;

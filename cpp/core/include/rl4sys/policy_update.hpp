@@ -4,14 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "rl4sys/adam.hpp"
 #include "rl4sys/laws.hpp"
-#include "rl4sys/layers.hpp"
+#include "rl4sys/learnt.hpp"
 
 /// An actor and a critic learn from a rollout: gather, both passes, loss, gradients, clipping and Adam.
 namespace rl4sys {
@@ -38,25 +36,6 @@ struct Objective {
     bool standardize;  ///< Advantages, within each minibatch.
 };
 
-/// How long a gradient may be: a number, or by what is usual.
-struct Clipping {
-    double longest;  ///< 0: so many times the mean.
-    double times;
-    double remembered;  ///< The mean is over about so many.
-    double mean;
-    double count;
-
-    double limit() const noexcept {
-        if (longest > 0.0) return longest;
-        return mean > 0.0 ? times * mean : std::numeric_limits<double>::infinity();
-    }
-
-    void see(double norm) noexcept {
-        count += 1.0;
-        mean += (std::min(norm, limit()) - mean) / std::min(count, remembered);
-    }
-};
-
 /// What a minibatch came to.
 struct Measured {
     double policyLoss;
@@ -69,97 +48,17 @@ struct Measured {
     bool finite() const noexcept { return std::isfinite(policyLoss + valueLoss + entropy) && std::isfinite(norm); }
 };
 
-/// One of the two networks, with its weights and what Adam keeps of them.
-class Learnt {
-public:
-    /// `values`, `means` and `squares` are, of each layer, of weight and bias, then of scale and shift if normalised.
-    Learnt(const Layers& layers, std::span<float* const> values, std::span<float* const> means,
-           std::span<float* const> squares, AdamOptions options, double steps)
-        : layers_(layers), options_(options), steps_(steps) {
-        std::size_t room = 0;
-        for (std::size_t n = 0; n < layers.count(); ++n) {
-            room += layers.outputs(n) * (layers.inputs(n) + (layers.normalized(n) ? 3 : 1));
-        }
-        gradients_.resize(room);
-        float* gradient = gradients_.data();
-        std::size_t next = 0;
-        const auto take = [&](std::size_t count) {
-            parameters_.push_back({values[next], gradient, means[next], squares[next], count});
-            gradient += count;
-            ++next;
-            return std::pair{parameters_.back().values, gradient - count};
-        };
-        for (std::size_t n = 0; n < layers.count(); ++n) {
-            const auto weight = take(layers.outputs(n) * layers.inputs(n));
-            const auto bias = take(layers.outputs(n));
-            weights_.push_back({weight.first, bias.first, nullptr, nullptr});
-            ofLayers_.push_back({weight.second, bias.second, nullptr, nullptr});
-            if (!layers.normalized(n)) continue;
-            const auto scale = take(layers.outputs(n));
-            const auto shift = take(layers.outputs(n));
-            weights_.back() = {weight.first, bias.first, scale.first, shift.first};
-            ofLayers_.back() = {weight.second, bias.second, scale.second, shift.second};
-        }
-    }
-
-    /// Has another parameter moved with the network's own, along the gradient given.
-    void add(AdamParameter parameter) { parameters_.push_back(parameter); }
-
-    std::size_t inputs() const noexcept { return layers_.inputs(0); }
-    std::size_t outputs() const noexcept { return layers_.outputs(layers_.count() - 1); }
-
-    /// What it says of some rows.
-    float* forward(std::size_t rows, const float* input) {
-        output_.resize(rows * outputs());
-        layers_.forward(rows, input, weights_, tape_, output_.data());
-        return output_.data();
-    }
-
-    /// Room for the gradients of what it said last.
-    float* outputGradient() {
-        outputGradient_.resize(output_.size());
-        return outputGradient_.data();
-    }
-
-    void backward(const float* input) {
-        layers_.backward(input, weights_, tape_, outputGradient_.data(), ofLayers_, nullptr);
-    }
-
-    double sumOfSquares(double sum) const { return rl4sys::sumOfSquares(parameters_, sum); }
-
-    void step(double shorten) {
-        steps_ += 1.0;
-        adamStep(parameters_, options_, steps_, shorten);
-    }
-
-private:
-    const Layers& layers_;
-    AdamOptions options_;
-    double steps_;
-    kernels::Floats gradients_, output_, outputGradient_;
-    std::vector<AdamParameter> parameters_;
-    std::vector<LayerWeights> weights_;
-    std::vector<LayerGradients> ofLayers_;
-    Tape tape_;
-};
-
-/// The deviations of an actor that chooses numbers, which are learnt beside its network.
-struct Deviations {
-    float* values = nullptr;  ///< Null where actions are choices.
-    float* means = nullptr;
-    float* squares = nullptr;
-};
-
 class PolicyUpdate {
 public:
     /// `parts` are the numbers of choices in each part of an action; none where actions are numbers.
-    PolicyUpdate(Learnt& actor, Learnt& critic, std::vector<std::size_t> parts, const Deviations& deviations,
+    /// `deviations` are those of an actor that chooses numbers, which are learnt beside its network; null otherwise.
+    PolicyUpdate(Learnt& actor, Learnt& critic, std::vector<std::size_t> parts, const WeightPlace& deviations,
                  const Objective& objective, const Clipping& clipping)
-        : actor_(actor), critic_(critic), choices_(std::move(parts)), deviations_(deviations), objective_(objective),
+        : actor_(actor), critic_(critic), choices_(std::move(parts)), logStd_(deviations.values), objective_(objective),
           clipping_(clipping) {
-        if (deviations_.values == nullptr) return;
+        if (logStd_ == nullptr) return;
         ofLogStd_.resize(actor.outputs());
-        actor_.add({deviations_.values, ofLogStd_.data(), deviations_.means, deviations_.squares, actor.outputs()});
+        actor_.add(deviations, ofLogStd_.data(), actor.outputs());
     }
 
     const Clipping& clipping() const noexcept { return clipping_; }
@@ -176,8 +75,7 @@ public:
         critic_.backward(observation_.data());
         measured.norm = std::sqrt(critic_.sumOfSquares(actor_.sumOfSquares(0.0)));
         if (!measured.finite()) return measured;
-        constexpr double epsilon = 1e-6;  // torch adds it too.
-        const double shorten = std::min(1.0, clipping_.limit() / (measured.norm + epsilon));
+        const double shorten = clipping_.shortening(measured.norm);
         actor_.step(shorten);
         critic_.step(shorten);
         clipping_.see(measured.norm);
@@ -213,8 +111,8 @@ private:
     void policyTerms(const Rollout& rollout, std::span<const std::int64_t> rows, float* outputs, Measured& measured) {
         const std::size_t width = actor_.outputs();
         const float count = static_cast<float>(rows.size());
-        const bool ofNumbers = deviations_.values != nullptr;
-        const NumberLaw normals(ofNumbers ? width : 0, deviations_.values);
+        const bool ofNumbers = logStd_ != nullptr;
+        const NumberLaw normals(ofNumbers ? width : 0, logStd_);
         std::fill(ofLogStd_.begin(), ofLogStd_.end(), 0.0f);
         float* gradient = actor_.outputGradient();
         for (std::size_t r = 0; r < rows.size(); ++r, outputs += width, gradient += width) {
@@ -269,7 +167,7 @@ private:
     Learnt& actor_;
     Learnt& critic_;
     ChoiceLaw choices_;
-    Deviations deviations_;
+    const float* logStd_;
     Objective objective_;
     Clipping clipping_;
     std::vector<float> ofLogStd_, advantage_;

@@ -1,0 +1,5 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+void registerReplayUpdate(nanobind::module_& module);

@@ -1,0 +1,50 @@
+"""Networks and their optimisers, as updates in the native core take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from rl4sys.algorithms.adam import CoreAdam
+from rl4sys.networks.native import CoreLayers, InCore, addresses
+
+if TYPE_CHECKING:
+    from rl4sys._core import FrozenNetwork, LearntNetwork
+
+
+@dataclass(frozen=True)
+class CoreNetwork:
+    """Layers, and their weights in the order that the core knows them by."""
+
+    layers: CoreLayers
+    weights: list[nn.Parameter]
+
+    @classmethod
+    def of(cls, network: nn.Module) -> CoreNetwork | None:
+        """None where torch has to compute it, or where others look into it."""
+        found = network.in_core() if isinstance(network, InCore) else None
+        return None if found is None else cls(*found)
+
+
+def learnt_network(network: CoreNetwork, optimizer: CoreAdam, group: int = 0) -> LearntNetwork:
+    """The core moves the weights, and what the optimiser keeps of them, where torch has them."""
+    from rl4sys._core import LearntNetwork
+
+    settings = optimizer.param_groups[group]
+    adam = (settings["lr"], *settings["betas"], settings["eps"])
+    return LearntNetwork(network.layers.core, [place_of(weight, optimizer) for weight in network.weights], adam)
+
+
+def frozen_network(network: CoreNetwork) -> FrozenNetwork:
+    """The core computes with the weights where torch has them, and leaves them as they are."""
+    from rl4sys._core import FrozenNetwork
+
+    return FrozenNetwork(network.layers.core, addresses(network.weights))
+
+
+def place_of(parameter: nn.Parameter, optimizer: CoreAdam) -> tuple[int, int, int, int]:
+    """Where its values lie, and what the optimiser keeps of them."""
+    kept = optimizer.remembered(parameter)
+    return parameter.data_ptr(), kept["exp_avg"].data_ptr(), kept["exp_avg_sq"].data_ptr(), kept["step"].data_ptr()

@@ -1,0 +1,203 @@
+"""Updates of SAC, TD3 and DDPG in the native core: those that torch computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rl4sys.algorithms.base import Backend, Recipe
+from rl4sys.algorithms.ddpg import DDPG
+from rl4sys.algorithms.inspection import Inspection
+from rl4sys.algorithms.sac import SAC
+from rl4sys.algorithms.stopwatch import Stopwatch
+from rl4sys.algorithms.td3 import TD3
+from rl4sys.buffers.base import Batch
+from rl4sys.buffers.replay import ReplayConfig
+from rl4sys.errors import NumericalError
+from rl4sys.networks.mlp import MLPConfig
+from rl4sys.policy.draws import NATIVE
+from rl4sys.spec import Box, Spec
+
+pytestmark = pytest.mark.skipif(not NATIVE, reason="the native core is not installed")
+
+ALGORITHMS: dict[str, type[SAC] | type[TD3]] = {"sac": SAC, "td3": TD3, "ddpg": DDPG}
+
+
+def make(name: str, backend: Backend, spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> SAC | TD3:
+    algorithm = ALGORITHMS[name]
+    config: Any = algorithm.Config.model_validate({"name": name, "lr": 1e-3, **options})
+    networks = {
+        role: MLPConfig.model_validate({"hidden_dims": hidden, "activation": "relu", **(network or {})})
+        for role, hidden in (("actor", [24, 10]), ("critic", [17, 30]))
+    }
+    buffer = ReplayConfig(type="uniform", size=64)
+    seed = np.random.SeedSequence(3)
+    return algorithm(Recipe(spec, config, networks, buffer, seed, backend=backend, total_timesteps=10**6))
+
+
+def make_spec(size: int = 5, actions: int = 3) -> Spec:
+    low, high = tuple(-1.0 - i for i in range(actions)), tuple(2.0 + i for i in range(actions))
+    return Spec({"more": Box((2,)), "state": Box((size,))}, Box((actions,), low=low, high=high))
+
+
+def make_batch(spec: Spec, rows: int, *, weighted: bool = False, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    assert isinstance(spec.action, Box)
+    low, high = spec.action.bounds()
+    batch: dict[str, Any] = {
+        f"{prefix}{name}": rng.normal(size=(rows, *space.shape)).astype(np.float32)
+        for prefix in ("obs.", "next_obs.")
+        for name, space in spec.observation.items()
+    }
+    batch["action"] = rng.uniform(low, high, (rows, spec.action.size)).astype(np.float32)
+    batch["reward"] = rng.normal(size=rows).astype(np.float32)
+    batch["discount"] = rng.uniform(0.5, 1, rows).astype(np.float32)
+    batch["terminated"] = rng.random(rows) < 0.2
+    if weighted:
+        batch["weight"] = rng.uniform(0.1, 1, rows).astype(np.float32)
+    return batch
+
+
+def both(name: str, spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
+    ours, theirs = (make(name, backend, spec, network, **options) for backend in ("native", "torch"))
+    assert ours._in_core() is not None
+    assert theirs._in_core() is None
+    return ours, theirs
+
+
+def learnt(algorithm: SAC | TD3) -> dict[str, Tensor]:
+    """Every number of its state: weights, targets, and all that optimisers remember."""
+    found: dict[str, Tensor] = {}
+
+    def walk(tree: Any, path: str) -> None:
+        if isinstance(tree, dict):
+            for key, value in tree.items():
+                walk(value, f"{path}.{key}")
+        elif isinstance(tree, list | tuple):
+            for index, value in enumerate(tree):
+                walk(value, f"{path}.{index}")
+        elif isinstance(tree, np.ndarray) and tree.dtype.kind == "f":
+            found[path] = torch.from_numpy(np.array(tree))
+
+    walk(dict(algorithm.state()), "")
+    return found
+
+
+def assert_same(ours: SAC | TD3, theirs: SAC | TD3) -> None:
+    mine, other = learnt(ours), learnt(theirs)
+    assert mine.keys() == other.keys()
+    assert len(mine) >= 20
+    for path, values in mine.items():
+        if values.numel():
+            most = 1e-5 * max(1.0, float(other[path].abs().max()))
+            assert float((values - other[path]).abs().max()) <= most, path
+    assert ours.state()["rng"] == theirs.state()["rng"]
+
+
+def compare(ours: SAC | TD3, theirs: SAC | TD3, batch: Batch, updates: int = 2) -> None:
+    start = learnt(ours)
+    for _ in range(updates):
+        mine, other = ours.update(batch, steps=10**5), theirs.update(batch, steps=10**5)
+        assert mine.metrics.keys() == other.metrics.keys()
+        for name, value in mine.metrics.items():
+            assert value == pytest.approx(other.metrics[name], rel=2e-4, abs=2e-5), name
+        np.testing.assert_allclose(mine.feedback["priority"], other.feedback["priority"], rtol=2e-4, atol=2e-5)
+    assert_same(ours, theirs)
+    moved = [float((learnt(ours)[path] - values).abs().max()) for path, values in start.items() if "actor" in path]
+    assert max(moved) > 1e-4
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) -> None:
+    spec = make_spec()
+    compare(*both(name, spec), make_batch(spec, 50, weighted=weighted), updates=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sac", {"max_grad_norm": 0.1}),
+        ("sac", {"max_grad_norm": "auto"}),
+        ("sac", {"temperature": 0.3}),
+        ("sac", {"actor_lr": 1e-2, "temperature_lr": 3e-3}),
+        ("sac", {"reward_scale": 5.0, "target_update_interval": 2}),
+        ("td3", {"max_grad_norm": 0.1, "policy_delay": 1}),
+        ("td3", {"max_grad_norm": "auto"}),
+        ("td3", {"policy_delay": 3, "target_noise": 0.0}),
+        ("td3", {"target_noise": 1.0, "target_noise_clip": 0.1}),
+    ],
+    ids=str,
+)
+def test_every_option_means_the_same_to_both(name: str, options: dict[str, Any]) -> None:
+    spec = make_spec()
+    compare(*both(name, spec, **options), make_batch(spec, 40), updates=3)
+
+
+@pytest.mark.parametrize("network", [{"layer_norm": True}, {"activation": "tanh"}, {"activation": "elu"}], ids=str)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_network_that_the_core_knows_learns_the_same(name: str, network: dict[str, Any]) -> None:
+    spec = make_spec()
+    compare(*both(name, spec, network), make_batch(spec, 60))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(list(ALGORITHMS)),
+    size=st.integers(1, 30),
+    actions=st.integers(1, 9),
+    hidden=st.lists(st.integers(1, 70), max_size=3),
+    rows=st.integers(1, 200),
+)
+def test_any_shape_learns_the_same(name: str, size: int, actions: int, hidden: list[int], rows: int) -> None:
+    spec = make_spec(size, actions)
+    ours, theirs = both(name, spec, {"hidden_dims": hidden}, lr=1e-4)
+    batch = make_batch(spec, rows, seed=rows)
+    for algorithm in (ours, theirs):
+        algorithm.update(batch, steps=0)
+        algorithm.update(batch, steps=0)
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_update_that_is_not_finite_moves_nothing_and_says_what_is(name: str) -> None:
+    spec = make_spec()
+    ours, _ = both(name, spec)
+    batch = dict(make_batch(spec, 20))
+    batch["reward"] = np.full(20, 1e30, np.float32)
+    before = learnt(ours)
+    with pytest.raises(NumericalError, match="td"):
+        ours.update(batch, steps=0)
+    after = learnt(ours)
+    assert all(torch.equal(values, after[path]) for path, values in before.items())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_torch_computes_while_someone_looks_into_the_layers(name: str) -> None:
+    ours, _ = both(name, make_spec())
+    inspection = Inspection(ours, Stopwatch(iter(map(float, range(10**9))).__next__))
+    with inspection.installed():
+        assert ours._in_core() is None
+    assert ours._in_core() is not None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_update_goes_on_from_what_was_loaded(name: str) -> None:
+    """Loading leaves what the core had been shown behind."""
+    spec = make_spec()
+    ours, again = (make(name, "native", spec) for _ in range(2))
+    batch = make_batch(spec, 32)
+    ours.update(batch, steps=0)
+    again.update(make_batch(spec, 32, seed=9), steps=0)
+    again.restore(ours.state())
+    for _ in range(3):
+        ours.update(batch, steps=0)
+        again.update(batch, steps=0)
+    mine, other = learnt(ours), learnt(again)
+    assert all(torch.equal(values, other[path]) for path, values in mine.items())
