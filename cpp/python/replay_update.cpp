@@ -1,5 +1,6 @@
-// Python's way to the updates of critics of continuous actions, and of the actor they judge. Tensors come as addresses, as
-// in layers.cpp; rl4sys.algorithms.core_replay is the only caller, and sees to it that each is what it should be.
+// Python's way to the updates of critics from replay, and of the actor they judge. Tensors come as addresses, as in
+// layers.cpp; rl4sys.algorithms.core_replay and core_choices are the only callers, and see to it that each is what it
+// should be.
 
 #include "replay_update.hpp"
 
@@ -84,6 +85,25 @@ private:
     rl4sys::ReplayUpdate update_;
 };
 
+class ChoicesUpdate {
+public:
+    ChoicesUpdate(LearntNetwork& critic, FrozenNetwork& target) : update_(critic.learnt, target.frozen) {}
+
+    Told learn(std::size_t rows, const std::array<Address, 7>& columns, bool doubled,
+               const std::array<double, 5>& given, Address errors) {
+        const nb::gil_scoped_release released;
+        Clipping clipping = toClipping(given);
+        const auto measured = update_.learn(
+            {rows, at<float>(columns[0]), at<std::int64_t>(columns[1]), at<float>(columns[2]), at<float>(columns[3]),
+             at<float>(columns[4]), at<bool>(columns[5]), at<float>(columns[6])},
+            doubled, clipping, at<float>(errors));
+        return {measured.loss, measured.value, measured.norm, clipping.mean, clipping.count};
+    }
+
+private:
+    rl4sys::ChoicesUpdate update_;
+};
+
 }  // namespace
 
 void registerReplayUpdate(nb::module_& module) {
@@ -98,4 +118,9 @@ void registerReplayUpdate(nb::module_& module) {
              nb::arg("errors"))
         .def("learn_actor", &ReplayUpdate::learnActor, nb::arg("rows"), nb::arg("observation"), nb::arg("noise"),
              nb::arg("temperature"), nb::arg("by_least"), nb::arg("clipping"));
+    nb::class_<ChoicesUpdate>(module, "ChoicesUpdate")
+        .def(nb::init<LearntNetwork&, FrozenNetwork&>(), nb::arg("critic"), nb::arg("target"), nb::keep_alive<1, 2>(),
+             nb::keep_alive<1, 3>())
+        .def("learn", &ChoicesUpdate::learn, nb::arg("rows"), nb::arg("columns"), nb::arg("doubled"),
+             nb::arg("clipping"), nb::arg("errors"));
 }

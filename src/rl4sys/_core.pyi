@@ -98,6 +98,19 @@ class ReplayUpdate:
         clipping: tuple[float, float, float, float, float],
     ) -> tuple[float, float, float, float, float]: ...
 
+class ChoicesUpdate:
+    """Columns are observation, choice, reward, discount, next observation, next legal and weight, or 0 for none."""
+
+    def __init__(self, critic: LearntNetwork, target: FrozenNetwork) -> None: ...
+    def learn(
+        self,
+        rows: int,
+        columns: Sequence[int],
+        doubled: bool,
+        clipping: tuple[float, float, float, float, float],
+        errors: int,
+    ) -> tuple[float, float, float, float, float]: ...
+
 class PolicyUpdate:
     """Columns are observation, legal, choices, numbers, log_prob, advantage, weight, value and return, or 0 for none.
 

@@ -1,8 +1,8 @@
-"""Updates of SAC, TD3 and DDPG in the native core: those that torch computes."""
+"""Updates of SAC, TD3, DDPG and DQN in the native core: those that torch computes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rl4sys.algorithms.base import Backend, Recipe
 from rl4sys.algorithms.ddpg import DDPG
+from rl4sys.algorithms.dqn import DQN
 from rl4sys.algorithms.inspection import Inspection
 from rl4sys.algorithms.sac import SAC
 from rl4sys.algorithms.stopwatch import Stopwatch
@@ -22,40 +23,52 @@ from rl4sys.buffers.replay import ReplayConfig
 from rl4sys.errors import NumericalError
 from rl4sys.networks.mlp import MLPConfig
 from rl4sys.policy.draws import NATIVE
-from rl4sys.spec import Box, Spec
+from rl4sys.spec import MASK, Box, Discrete, Spec, numbers_of
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native core is not installed")
 
-ALGORITHMS: dict[str, type[SAC] | type[TD3]] = {"sac": SAC, "td3": TD3, "ddpg": DDPG}
+Learning: TypeAlias = SAC | TD3 | DQN
+
+ALGORITHMS: dict[str, type[SAC] | type[TD3] | type[DQN]] = {"sac": SAC, "td3": TD3, "ddpg": DDPG, "dqn": DQN}
 
 
-def make(name: str, backend: Backend, spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> SAC | TD3:
+def make(name: str, backend: Backend, spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> Learning:
     algorithm = ALGORITHMS[name]
     config: Any = algorithm.Config.model_validate({"name": name, "lr": 1e-3, **options})
     networks = {
         role: MLPConfig.model_validate({"hidden_dims": hidden, "activation": "relu", **(network or {})})
         for role, hidden in (("actor", [24, 10]), ("critic", [17, 30]))
+        if role in algorithm.roles
     }
     buffer = ReplayConfig(type="uniform", size=64)
     seed = np.random.SeedSequence(3)
     return algorithm(Recipe(spec, config, networks, buffer, seed, backend=backend, total_timesteps=10**6))
 
 
-def make_spec(size: int = 5, actions: int = 3) -> Spec:
+def make_spec(name: str, size: int = 5, actions: int = 3, *, masked: bool = False) -> Spec:
+    if name == "dqn":
+        mask = {MASK: Box((actions,), "bool")} if masked else {}
+        return Spec({"more": Box((2,)), "state": Box((size,)), **mask}, Discrete(actions))
     low, high = tuple(-1.0 - i for i in range(actions)), tuple(2.0 + i for i in range(actions))
     return Spec({"more": Box((2,)), "state": Box((size,))}, Box((actions,), low=low, high=high))
 
 
 def make_batch(spec: Spec, rows: int, *, weighted: bool = False, seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
-    assert isinstance(spec.action, Box)
-    low, high = spec.action.bounds()
     batch: dict[str, Any] = {
-        f"{prefix}{name}": rng.normal(size=(rows, *space.shape)).astype(np.float32)
+        f"{prefix}{name}": rng.normal(size=(rows, *space.shape)).astype(space.dtype)
         for prefix in ("obs.", "next_obs.")
         for name, space in spec.observation.items()
+        if name != MASK
     }
-    batch["action"] = rng.uniform(low, high, (rows, spec.action.size)).astype(np.float32)
+    if isinstance(spec.action, Discrete):
+        batch["action"] = rng.integers(0, spec.action.choices, rows)
+    else:
+        assert isinstance(spec.action, Box)
+        batch["action"] = rng.uniform(*spec.action.bounds(), (rows, spec.action.size)).astype(np.float32)
+    if MASK in spec.observation:
+        batch["obs.mask"] = batch["next_obs.mask"] = rng.random((rows, numbers_of(spec.action))) < 0.5
+        batch["obs.mask"][:, 0] = True
     batch["reward"] = rng.normal(size=rows).astype(np.float32)
     batch["discount"] = rng.uniform(0.5, 1, rows).astype(np.float32)
     batch["terminated"] = rng.random(rows) < 0.2
@@ -71,7 +84,7 @@ def both(name: str, spec: Spec, network: dict[str, Any] | None = None, **options
     return ours, theirs
 
 
-def learnt(algorithm: SAC | TD3) -> dict[str, Tensor]:
+def learnt(algorithm: Learning) -> dict[str, Tensor]:
     """Every number of its state: weights, targets, and all that optimisers remember."""
     found: dict[str, Tensor] = {}
 
@@ -89,10 +102,10 @@ def learnt(algorithm: SAC | TD3) -> dict[str, Tensor]:
     return found
 
 
-def assert_same(ours: SAC | TD3, theirs: SAC | TD3) -> None:
+def assert_same(ours: Learning, theirs: Learning) -> None:
     mine, other = learnt(ours), learnt(theirs)
     assert mine.keys() == other.keys()
-    assert len(mine) >= 20
+    assert len(mine) >= 8
     for path, values in mine.items():
         if values.numel():
             most = 1e-5 * max(1.0, float(other[path].abs().max()))
@@ -100,7 +113,7 @@ def assert_same(ours: SAC | TD3, theirs: SAC | TD3) -> None:
     assert ours.state()["rng"] == theirs.state()["rng"]
 
 
-def compare(ours: SAC | TD3, theirs: SAC | TD3, batch: Batch, updates: int = 2) -> None:
+def compare(ours: Learning, theirs: Learning, batch: Batch, updates: int = 2) -> None:
     start = learnt(ours)
     for _ in range(updates):
         mine, other = ours.update(batch, steps=10**5), theirs.update(batch, steps=10**5)
@@ -109,14 +122,18 @@ def compare(ours: SAC | TD3, theirs: SAC | TD3, batch: Batch, updates: int = 2) 
             assert value == pytest.approx(other.metrics[name], rel=2e-4, abs=2e-5), name
         np.testing.assert_allclose(mine.feedback["priority"], other.feedback["priority"], rtol=2e-4, atol=2e-5)
     assert_same(ours, theirs)
-    moved = [float((learnt(ours)[path] - values).abs().max()) for path, values in start.items() if "actor" in path]
+    moved = [
+        float((learnt(ours)[path] - values).abs().max())
+        for path, values in start.items()
+        if "actor" in path or "critic" in path
+    ]
     assert max(moved) > 1e-4
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) -> None:
-    spec = make_spec()
+    spec = make_spec(name)
     compare(*both(name, spec), make_batch(spec, 50, weighted=weighted), updates=4)
 
 
@@ -132,18 +149,22 @@ def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) 
         ("td3", {"max_grad_norm": "auto"}),
         ("td3", {"policy_delay": 3, "target_noise": 0.0}),
         ("td3", {"target_noise": 1.0, "target_noise_clip": 0.1}),
+        ("dqn", {"max_grad_norm": 0.01}),
+        ("dqn", {"max_grad_norm": "auto"}),
+        ("dqn", {"double": False, "reward_scale": 3.0}),
+        ("dqn", {"tau": 0.3, "target_update_interval": 1}),
     ],
     ids=str,
 )
 def test_every_option_means_the_same_to_both(name: str, options: dict[str, Any]) -> None:
-    spec = make_spec()
+    spec = make_spec(name)
     compare(*both(name, spec, **options), make_batch(spec, 40), updates=3)
 
 
 @pytest.mark.parametrize("network", [{"layer_norm": True}, {"activation": "tanh"}, {"activation": "elu"}], ids=str)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_network_that_the_core_knows_learns_the_same(name: str, network: dict[str, Any]) -> None:
-    spec = make_spec()
+    spec = make_spec(name)
     compare(*both(name, spec, network), make_batch(spec, 60))
 
 
@@ -154,9 +175,12 @@ def test_every_network_that_the_core_knows_learns_the_same(name: str, network: d
     actions=st.integers(1, 9),
     hidden=st.lists(st.integers(1, 70), max_size=3),
     rows=st.integers(1, 200),
+    masked=st.booleans(),
 )
-def test_any_shape_learns_the_same(name: str, size: int, actions: int, hidden: list[int], rows: int) -> None:
-    spec = make_spec(size, actions)
+def test_any_shape_learns_the_same(
+    name: str, size: int, actions: int, hidden: list[int], rows: int, masked: bool
+) -> None:
+    spec = make_spec(name, size, actions, masked=masked)
     ours, theirs = both(name, spec, {"hidden_dims": hidden}, lr=1e-4)
     batch = make_batch(spec, rows, seed=rows)
     for algorithm in (ours, theirs):
@@ -167,10 +191,10 @@ def test_any_shape_learns_the_same(name: str, size: int, actions: int, hidden: l
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_update_that_is_not_finite_moves_nothing_and_says_what_is(name: str) -> None:
-    spec = make_spec()
+    spec = make_spec(name)
     ours, _ = both(name, spec)
     batch = dict(make_batch(spec, 20))
-    batch["reward"] = np.full(20, 1e30, np.float32)
+    batch["reward"] = np.full(20, np.inf, np.float32)
     before = learnt(ours)
     with pytest.raises(NumericalError, match="td"):
         ours.update(batch, steps=0)
@@ -180,7 +204,7 @@ def test_an_update_that_is_not_finite_moves_nothing_and_says_what_is(name: str) 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_torch_computes_while_someone_looks_into_the_layers(name: str) -> None:
-    ours, _ = both(name, make_spec())
+    ours, _ = both(name, make_spec(name))
     inspection = Inspection(ours, Stopwatch(iter(map(float, range(10**9))).__next__))
     with inspection.installed():
         assert ours._in_core() is None
@@ -190,7 +214,7 @@ def test_torch_computes_while_someone_looks_into_the_layers(name: str) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_update_goes_on_from_what_was_loaded(name: str) -> None:
     """Loading leaves what the core had been shown behind."""
-    spec = make_spec()
+    spec = make_spec(name)
     ours, again = (make(name, "native", spec) for _ in range(2))
     batch = make_batch(spec, 32)
     ours.update(batch, steps=0)

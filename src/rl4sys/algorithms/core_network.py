@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from rl4sys.algorithms.adam import CoreAdam
+from rl4sys.algorithms.numerics import AUTO, GradNorm, remember_usual_norm
 from rl4sys.networks.native import CoreLayers, InCore, addresses
 
 if TYPE_CHECKING:
@@ -42,6 +45,29 @@ def frozen_network(network: CoreNetwork) -> FrozenNetwork:
     from rl4sys._core import FrozenNetwork
 
     return FrozenNetwork(network.layers.core, addresses(network.weights))
+
+
+def fits_core(algorithm: object) -> bool:
+    """Whether its very class says that the core knows all it computes: one derived from it may compute more."""
+    return bool(vars(type(algorithm)).get("fits_core", False))
+
+
+def watched(*optimizers: CoreAdam) -> bool:
+    """Whether someone wants to see steps before they are taken, which the core would not show."""
+    return any(optimizer._optimizer_step_pre_hooks for optimizer in optimizers)
+
+
+def heard(optimizer: CoreAdam, told: Sequence[float], max_grad_norm: GradNorm) -> tuple[float, float, float]:
+    """Loss, a measurement and the gradient's length, of what an update tells; what is usual is remembered.
+
+    Where the length is not finite, nor is the loss.
+    """
+    loss, measured, norm, mean, count = told
+    if not math.isfinite(norm):
+        return math.nan, measured, norm
+    if max_grad_norm == AUTO:
+        remember_usual_norm(optimizer, mean, int(count))
+    return loss, measured, norm
 
 
 def place_of(parameter: nn.Parameter, optimizer: CoreAdam) -> tuple[int, int, int, int]:

@@ -6,16 +6,15 @@ weights, but for what float32 rounds off.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.adam import CoreAdam, fit_core
-from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, learnt_network
-from rl4sys.algorithms.numerics import AUTO, GradNorm, clipping_of, remember_usual_norm
+from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, heard, learnt_network, watched
+from rl4sys.algorithms.numerics import GradNorm, clipping_of
 from rl4sys.algorithms.off_policy import LearntCritics
 from rl4sys.networks.base import Tensors, observation_of, to_array
 from rl4sys.networks.native import InCore, addresses
@@ -74,7 +73,7 @@ class CoreReplay:
     @classmethod
     def of(cls, actor: LearntActor, critics: LearntCritics, max_grad_norm: GradNorm) -> CoreReplay | None:
         """None where torch has to compute something, or where someone watches it compute."""
-        if actor.optimizer._optimizer_step_pre_hooks or critics.optimizer._optimizer_step_pre_hooks:
+        if watched(actor.optimizer, critics.optimizer):
             return None
         targets = [] if actor.target is None else [actor.target]
         found: dict[nn.Module, CoreNetwork] = {}
@@ -88,9 +87,9 @@ class CoreReplay:
     @property
     def current(self) -> bool:
         """Whether everything is where it was, and nobody watches."""
-        watched = self._actor.optimizer._optimizer_step_pre_hooks or self._critics.optimizer._optimizer_step_pre_hooks
-        unseen = all(network.in_core() is not None for network in self._seen_by)
-        return not watched and unseen and self._loads == self._loads_of_optimizers()
+        if watched(self._actor.optimizer, self._critics.optimizer) or self._loads != self._loads_of_optimizers():
+            return False
+        return all(network.in_core() is not None for network in self._seen_by)
 
     def take(self, rows: Tensors, unit: Callable[[Tensor], Tensor], reward_scale: float) -> Replayed:
         """Rows of a batch; ``unit`` has actions within -1..1."""
@@ -122,7 +121,7 @@ class CoreReplay:
         told = self._update.learn_critics(
             len(rows), [*addresses(columns), weight], clipping_of(optimizer, self._max_grad_norm), errors.data_ptr()
         )
-        loss, value, norm = self._heard(optimizer, told)
+        loss, value, norm = heard(optimizer, told, self._max_grad_norm)
         return {"loss/td": loss, "value/mean": value, "loss/gradient_norm": norm}, to_array(errors)
 
     def learn_actor(
@@ -133,16 +132,8 @@ class CoreReplay:
         optimizer, seen = self._actor.optimizer, rows.observation.data_ptr()
         clipping = clipping_of(optimizer, self._max_grad_norm)
         told = self._update.learn_actor(len(rows), seen, noise.data_ptr(), temperature, by_least, clipping)
-        loss, entropy, _ = self._heard(optimizer, told)
+        loss, entropy, _ = heard(optimizer, told, self._max_grad_norm)
         return loss, entropy
-
-    def _heard(self, optimizer: CoreAdam, told: Sequence[float]) -> tuple[float, float, float]:
-        loss, measured, norm, mean, count = told
-        if not math.isfinite(norm):
-            return math.nan, measured, norm
-        if self._max_grad_norm == AUTO:
-            remember_usual_norm(optimizer, mean, int(count))
-        return loss, measured, norm
 
     def _loads_of_optimizers(self) -> tuple[int, int]:
         return self._actor.optimizer.loads, self._critics.optimizer.loads

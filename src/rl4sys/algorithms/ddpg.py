@@ -20,4 +20,5 @@ class DDPGConfig(TD3Config):
 
 class DDPG(TD3):
     Config = DDPGConfig
+    fits_core: ClassVar = True
     critics: ClassVar[int] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.core_choices import CoreChoices
+from rl4sys.algorithms.core_network import fits_core
 from rl4sys.algorithms.distributions import ILLEGAL
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
@@ -24,7 +27,7 @@ from rl4sys.networks.dueling import Dueling
 from rl4sys.networks.noisy import renew_noise
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.policy.program import Operation
-from rl4sys.spec import MASK, Discrete, State
+from rl4sys.spec import MASK, Array, Discrete, State
 
 _MARGIN = 0.8
 
@@ -91,6 +94,8 @@ class DQN:
     actions = (Actions.CHOICES,)
     usual_buffer: ClassVar = {"type": "uniform", "size": 100_000}
     roles = ("critic",)
+    fits_core: ClassVar = True
+    """The core knows all that is computed here; a class derived from this one says so itself if that is still so."""
 
     def __init__(self, recipe: Recipe[DQNConfig]) -> None:
         self._recipe, self._options, self._choices = recipe, recipe.options, choices_of(recipe)
@@ -103,6 +108,7 @@ class DQN:
         self._rng = np.random.default_rng(recipe.seed.spawn(1)[0])
         self._renew_noise()
         self._target_moved_at = 0
+        self._core: CoreChoices | None = None
 
     @staticmethod
     def blueprints(recipe: Recipe[DQNConfig]) -> Mapping[str, Blueprint]:
@@ -123,14 +129,11 @@ class DQN:
     def update(self, batch: Batch, steps: int) -> Update:
         rows = dict(to_tensors(batch, self._device))
         rows["reward"] = self._options.reward_scale * rows["reward"]
-        set_lr(self._optimizer, self._options.lr.at(steps, self._recipe.total_timesteps))
         self._move_target_if_due(steps)
         self._renew_noise()
-        loss, value, error = self._errors(rows)
-        mean = weighted_mean(loss, rows)
-        norm = descend(self._optimizer, self._critic, {"td": mean}, self._options.max_grad_norm, steps)
-        measured = {"loss/td": mean.item(), "value/mean": value.detach().mean().item(), "loss/gradient_norm": norm}
-        return Update(measured, {"priority": to_array(error)})
+        core = self._in_core()
+        measured, error = self._learn(rows, steps) if core is None else self._learn_in_core(core, rows, steps)
+        return Update(measured, {"priority": error})
 
     def state(self) -> State:
         return {
@@ -147,6 +150,32 @@ class DQN:
         restore_optimizer(self._optimizer, state["optimizer"])
         self._target_moved_at = int(state["target_moved_at"])
         self._rng.bit_generator.state = state["rng"]
+
+    def _learn(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        set_lr(self._optimizer, self._rate(steps))
+        loss, value, error = self._errors(rows)
+        mean = weighted_mean(loss, rows)
+        norm = descend(self._optimizer, self._critic, {"td": mean}, self._options.max_grad_norm, steps)
+        measured = {"loss/td": mean.item(), "value/mean": value.detach().mean().item(), "loss/gradient_norm": norm}
+        return measured, to_array(error)
+
+    def _in_core(self) -> CoreChoices | None:
+        """The core, where it knows all that is computed here."""
+        if not fits_core(self):
+            return None
+        if self._core is None or not self._core.current:
+            self._core = CoreChoices.of(self._critic, self._target, self._optimizer)
+        return self._core
+
+    def _learn_in_core(self, core: CoreChoices, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
+        options = self._options
+        measured, error = core.learn(rows, self._rate(steps), options.max_grad_norm, double=options.double)
+        if not math.isfinite(measured["loss/td"]):
+            self._learn(rows, steps)  # Torch says which loss or gradient it is.
+        return measured, error
+
+    def _rate(self, steps: int) -> float:
+        return self._options.lr.at(steps, self._recipe.total_timesteps)
 
     def _margin_loss(self, rows: Tensors) -> Tensor:
         self._renew_noise()

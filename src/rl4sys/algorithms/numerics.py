@@ -68,11 +68,17 @@ def descend(
     optimizer.zero_grad()
     loss = reduce(torch.add, losses.values())
     loss.backward()  # type: ignore[no-untyped-call]
-    longest = _longest_usual(optimizer) if max_grad_norm == AUTO else max_grad_norm
-    norm = clipped_step(optimizer, longest) if math.isfinite(loss.item()) else math.inf
+    norm = take_step(optimizer, max_grad_norm) if math.isfinite(loss.item()) else math.inf
     if not math.isfinite(norm):
         raise NumericalError(_describe(module, losses, steps))
-    if max_grad_norm == AUTO:
+    return norm
+
+
+def take_step(optimizer: torch.optim.Optimizer, max_grad_norm: GradNorm) -> float:
+    """Along the gradients that are there, shortened; gives their length before. None is taken if that is not finite."""
+    longest = _longest_usual(optimizer) if max_grad_norm == AUTO else max_grad_norm
+    norm = clipped_step(optimizer, longest)
+    if max_grad_norm == AUTO and math.isfinite(norm):
         _remember_norm(optimizer, min(norm, longest))
     return norm
 

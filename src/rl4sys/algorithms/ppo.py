@@ -21,6 +21,7 @@ from torch import Tensor
 from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.core_network import fits_core
 from rl4sys.algorithms.core_update import MEASURED, CoreUpdate, Objective
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_adam, set_lr
@@ -102,7 +103,7 @@ class PPO:
     optional_roles = (TRUNK,)
     blueprints = staticmethod(partial(blueprints, may_remember=True))
     fits_core: ClassVar = True
-    """Whether the core knows all that is computed here."""
+    """The core knows all that is computed here; a class derived from this one says so itself if that is still so."""
 
     def __init__(self, recipe: Recipe[PPOConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
@@ -124,7 +125,7 @@ class PPO:
         rollout = self._networks.with_advantages(batch, self._options.gamma, self._options.gae_lambda)
         set_lr(self._optimizer, [lr.at(steps, self._recipe.total_timesteps) for lr in self._rates()])
         clip = self._options.clip_ratio.at(steps, self._recipe.total_timesteps)
-        core = CoreUpdate.of(self._networks, self._optimizer) if self.fits_core else None
+        core = CoreUpdate.of(self._networks, self._optimizer) if fits_core(self) else None
         if core is not None:
             measured = self._learn_in_core(core, rollout, clip, steps)
         else:

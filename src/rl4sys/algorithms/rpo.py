@@ -26,7 +26,6 @@ class RPOConfig(PPOConfig):
 class RPO(PPO):
     Config = RPOConfig
     actions = (Actions.BOUNDED, Actions.UNBOUNDED)
-    fits_core = False
 
     def __init__(self, recipe: Recipe[RPOConfig]) -> None:
         super().__init__(recipe)

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.core_network import fits_core
 from rl4sys.algorithms.core_replay import CoreReplay, LearntActor
 from rl4sys.algorithms.distributions import ILLEGAL, categorical_terms
 from rl4sys.algorithms.imitation import Imitation, cloning_loss
-from rl4sys.algorithms.numerics import descend, make_adam, set_lr
+from rl4sys.algorithms.numerics import descend, make_adam, set_lr, take_step
 from rl4sys.algorithms.off_policy import (
     BoxActions,
     Critics,
@@ -173,6 +174,8 @@ class SAC:
     actions = (Actions.CHOICES, Actions.BOUNDED)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
+    fits_core: ClassVar = True
+    """The core knows all that is computed here; a class derived from this one says so itself if that is still so."""
 
     def __init__(self, recipe: Recipe[SACConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
@@ -271,7 +274,7 @@ class SAC:
     def _in_core(self) -> CoreReplay | None:
         """The core, where it knows all that is computed here."""
         actions = self._actions
-        if not isinstance(actions, _BoxActions):
+        if not fits_core(self) or not isinstance(actions, _BoxActions):
             return None
         if self._core is None or not self._core.current:
             bounds = (_LOG_STD_MIN, _LOG_STD_MAX)
@@ -292,13 +295,22 @@ class SAC:
         if not math.isfinite(loss):
             self._update_actor(observation_of(rows, "obs."), steps)
         if self._options.temperature is None:
-            self._adapt_temperature(torch.tensor(entropy), steps)
+            self._adapt_temperature_along(temperature * (entropy - self._target_entropy), steps)
         return measured | {"loss/policy": loss, "policy/entropy": entropy, "policy/temperature": temperature}, error
 
-    def _adapt_temperature(self, entropy: Tensor, steps: int) -> None:
+    @property
+    def _target_entropy(self) -> float:
         wanted = self._options.target_entropy
-        target = self._actions.usual_entropy if wanted is None else wanted
-        loss = temperature_loss(self._temperature.logarithm, entropy, target)
+        return self._actions.usual_entropy if wanted is None else wanted
+
+    def _adapt_temperature_along(self, gradient: float, steps: int) -> None:
+        """As below, where the gradient of the loss is known."""
+        self._temperature.logarithm.grad = torch.tensor(gradient)
+        set_lr(self._temperature_optimizer, self._rate(self._options.temperature_lr, steps))
+        take_step(self._temperature_optimizer, self._options.max_grad_norm)
+
+    def _adapt_temperature(self, entropy: Tensor, steps: int) -> None:
+        loss = temperature_loss(self._temperature.logarithm, entropy, self._target_entropy)
         set_lr(self._temperature_optimizer, self._rate(self._options.temperature_lr, steps))
         descend(
             self._temperature_optimizer, self._temperature, {"temperature": loss}, self._options.max_grad_norm, steps

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import Actions
 from rl4sys.algorithms.base import Recipe, Update
+from rl4sys.algorithms.core_network import fits_core
 from rl4sys.algorithms.core_replay import CoreReplay, LearntActor
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import descend, make_adam, set_lr
@@ -59,6 +60,8 @@ class TD3:
     actions = (Actions.BOUNDED,)
     usual_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
+    fits_core: ClassVar = True
+    """The core knows all that is computed here; a class derived from this one says so itself if that is still so."""
     critics: ClassVar[int] = 2
     """How many judge; the least of their values counts."""
 
@@ -145,6 +148,8 @@ class TD3:
 
     def _in_core(self) -> CoreReplay | None:
         """The core, where it knows all that is computed here."""
+        if not fits_core(self):
+            return None
         if self._core is None or not self._core.current:
             actor = LearntActor(self._actor, self._actor_optimizer, self._actions.size, self._target_actor)
             self._core = CoreReplay.of(actor, self._critics, self._options.max_grad_norm)

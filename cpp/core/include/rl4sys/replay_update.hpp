@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,7 +12,7 @@
 #include "rl4sys/laws.hpp"
 #include "rl4sys/learnt.hpp"
 
-/// Critics that judge actions of numbers learn from what is replayed, and an actor learns by them.
+/// Critics learn from what is replayed, and an actor by those that judge its actions.
 namespace rl4sys {
 
 /// What was seen, done and earned, a row each.
@@ -205,6 +204,90 @@ private:
     Tape tape_;
     kernels::Floats judged_, ofJudged_, action_, ofAction_, logProb_, values_;
     std::vector<std::size_t> least_, decided_;
+};
+
+/// What was seen, chosen and earned, a row each.
+struct ChosenTransitions {
+    std::size_t rows;
+    const float* observation;
+    const std::int64_t* choice;
+    const float* reward;
+    const float* discount;  ///< Of what follows; 0 where nothing does.
+    const float* nextObservation;
+    const bool* nextLegal;  ///< By choice; null where all are.
+    const float* weight;    ///< How much a row counts; null where all count alike.
+};
+
+/// A critic that gives the value of every choice learns from what is replayed (Mnih et al. 2015).
+class ChoicesUpdate {
+public:
+    ChoicesUpdate(Learnt& critic, Frozen& target) : critic_(critic), target_(target) {}
+
+    /// A step towards what came of what was chosen; nothing moves where the result is not finite.
+    ///
+    /// The next choice is judged by the target, and made by it too, or, if `doubled`, by the critic. `errors` becomes
+    /// how far off each row was.
+    CriticsMeasured learn(const ChosenTransitions& rows, bool doubled, Clipping& clipping, float* errors) {
+        nextValues(rows, doubled);
+        const float* values = critic_.forward(rows.rows, rows.observation);
+        CriticsMeasured measured{};
+        valueTerms(rows, values, errors, measured);
+        critic_.backward(rows.observation);
+        measured.norm = std::sqrt(critic_.sumOfSquares(0.0));
+        if (!measured.finite()) return measured;
+        critic_.step(clipping.shortening(measured.norm));
+        clipping.see(measured.norm);
+        return measured;
+    }
+
+private:
+    void nextValues(const ChosenTransitions& rows, bool doubled) {
+        const std::size_t choices = critic_.outputs();
+        const float* judged = target_.forward(rows.rows, rows.nextObservation, tape_);
+        const float* ranked = doubled ? critic_.forward(rows.rows, rows.nextObservation) : judged;
+        nextValue_.resize(rows.rows);
+        for (std::size_t r = 0; r < rows.rows; ++r, judged += choices, ranked += choices) {
+            const bool* legal = rows.nextLegal == nullptr ? nullptr : rows.nextLegal + r * choices;
+            nextValue_[r] = judged[best(ranked, legal)];
+        }
+    }
+
+    std::size_t best(const float* values, const bool* legal) const noexcept {
+        constexpr float illegal = -1e9f;
+        std::size_t found = 0;
+        float most = -std::numeric_limits<float>::infinity();
+        for (std::size_t c = 0; c < critic_.outputs(); ++c) {
+            const float value = legal == nullptr || legal[c] ? values[c] : illegal;
+            if (value <= most) continue;
+            most = value;
+            found = c;
+        }
+        return found;
+    }
+
+    /// Errors count by their squares while they are small, and by themselves beyond 1 (Huber's loss).
+    void valueTerms(const ChosenTransitions& rows, const float* values, float* errors, CriticsMeasured& measured) {
+        const std::size_t choices = critic_.outputs();
+        const auto count = static_cast<float>(rows.rows);
+        float* gradient = critic_.outputGradient();
+        std::fill_n(gradient, rows.rows * choices, 0.0f);
+        for (std::size_t r = 0; r < rows.rows; ++r) {
+            const std::size_t at = r * choices + static_cast<std::size_t>(rows.choice[r]);
+            const float error = values[at] - (rows.reward[r] + rows.discount[r] * nextValue_[r]);
+            const float size = std::abs(error), weight = rows.weight == nullptr ? 1.0f : rows.weight[r];
+            measured.loss += static_cast<double>(weight * (size < 1.0f ? 0.5f * error * error : size - 0.5f));
+            measured.value += static_cast<double>(values[at]);
+            gradient[at] = weight * std::clamp(error, -1.0f, 1.0f) / count;
+            errors[r] = size;
+        }
+        measured.loss /= static_cast<double>(count);
+        measured.value /= static_cast<double>(count);
+    }
+
+    Learnt& critic_;
+    Frozen& target_;
+    Tape tape_;
+    kernels::Floats nextValue_;
 };
 
 }  // namespace rl4sys
