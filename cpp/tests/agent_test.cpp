@@ -33,7 +33,7 @@ protected:
                     {"client_id", "system"},
                     {"observation", {{"grid", {2, 1}}, {"state", 6}}},
                     {"action", 4},
-                    {"server", {{"address", address}, {"timeout_seconds", 20}}},
+                    {"server", {{"address", address}, {"timeout_seconds", 20}, {"act_timeout_seconds", 20}}},
                     {"outbox", {{"spool", (directory_.path() / "spool").string()}}}};
         config.merge_patch(changes);
         const std::filesystem::path path = directory_.path() / "client.json";
