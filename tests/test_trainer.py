@@ -13,7 +13,7 @@ import torch
 
 from rl4sys.environments.actor import Actor
 from rl4sys.environments.evaluate import LONGEST_EPISODE
-from rl4sys.errors import CheckpointError, NumericalError, RunError
+from rl4sys.errors import CheckpointError, ConfigError, NumericalError, RunError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.experiment.run import Run
 from rl4sys.experiment.tree import split
@@ -321,3 +321,89 @@ def test_hindsight_uses_the_reward_of_the_environment_and_resumes_exactly(make_t
     assert (batch["obs.desired_goal"] == batch["next_obs.achieved_goal"]).all(-1).mean() > 0.1, (
         "goals that were reached"
     )
+
+
+PIPELINE = "training.pipeline=true"
+
+
+def test_a_pipeline_learns_one_version_behind_and_loses_nothing(make_trainer: MakeTrainer) -> None:
+    plain, ahead = make_trainer("ppo"), make_trainer("ppo", PIPELINE)
+    plain.train()
+    ahead.train()
+    rows = [row for row in read_metrics(ahead._run.metrics) if "policy/staleness" in row]
+    assert rows[-1]["policy/staleness"] == 1
+    assert 0.5 < rows[-1]["policy/importance"] <= 1
+    assert rows[-1]["learner/refused_steps"] == 0
+    assert ahead.progress().version == plain.progress().version > 3
+    assert ahead.progress().steps == plain.progress().steps
+    assert ahead._learner.steps == ahead.progress().steps
+    assert fingerprint(ahead) != fingerprint(plain)
+
+
+def test_two_runs_of_a_pipeline_are_identical(make_trainer: MakeTrainer) -> None:
+    first, second = (make_trainer("ppo", PIPELINE) for _ in range(2))
+    first.train()
+    second.train()
+    assert fingerprint(first) == fingerprint(second)
+    assert first._run.metrics.read_bytes() == second._run.metrics.read_bytes()
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 5, 7])
+def test_a_pipeline_stopped_anywhere_resumes_as_if_never_stopped(make_trainer: MakeTrainer, stop_after: int) -> None:
+    straight = make_trainer("ppo", PIPELINE)
+    straight.train()
+
+    def stop() -> None:
+        stopped.stop()
+
+    stopped = make_trainer("ppo", PIPELINE, observer=Calls(stop, at=stop_after))
+    stopped.train()
+    assert stopped._pending
+    assert not stopped.progress().finished
+    resumed = make_trainer("ppo", run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert resumed.progress().finished
+    assert fingerprint(resumed) == fingerprint(straight)
+    assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
+
+
+def test_a_pipeline_stopped_with_all_collected_and_not_all_learnt_goes_on_to_learn_it(
+    make_trainer: MakeTrainer,
+) -> None:
+    class StopsOnceCollected(Silent):
+        def progress(self, progress: Any) -> None:
+            if progress.steps >= progress.total_timesteps:
+                stopped.stop()
+
+    straight = make_trainer("ppo", PIPELINE)
+    straight.train()
+    stopped = make_trainer("ppo", PIPELINE, observer=StopsOnceCollected())
+    stopped.train()
+    assert stopped._pending
+    resumed = make_trainer("ppo", run=Run.open(stopped._run.path))
+    resumed.resume()
+    resumed.train()
+    assert fingerprint(resumed) == fingerprint(straight)
+
+
+def test_what_goes_wrong_while_a_pipeline_learns_is_told(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo", PIPELINE)
+    learn, calls = trainer._learner.learn, []
+
+    def fail(trajectories: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise NumericalError("the loss is not finite")
+        return learn(trajectories)
+
+    trainer._learner.learn = fail  # type: ignore[method-assign]
+    with pytest.raises(NumericalError, match="the loss is not finite"):
+        trainer.train()
+    status = json.loads((trainer._run.path / "status.json").read_text())
+    assert status["status"] == "failed"
+
+
+def test_a_pipeline_is_for_algorithms_that_learn_from_rollouts() -> None:
+    with pytest.raises(ConfigError, match="it does not go with the buffer uniform"):
+        small_config("dqn", PIPELINE)

@@ -6,9 +6,11 @@ import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +29,7 @@ from rl4sys.environments.goals import goal_reward
 from rl4sys.environments.gym import make_environment
 from rl4sys.environments.player import Player
 from rl4sys.environments.pool import NOT_EXACT
-from rl4sys.errors import CheckpointError, NumericalError, RunError, SpecError
+from rl4sys.errors import CheckpointError, ConfigError, NumericalError, RunError, SpecError
 from rl4sys.experiment.config import ExperimentConfig
 from rl4sys.experiment.filming import Filming
 from rl4sys.experiment.logbook import Logbook
@@ -73,6 +75,15 @@ class Observer(Protocol):
         """Called after every round of collecting and learning."""
 
 
+@dataclass(frozen=True)
+class Errand:
+    """What to collect: so many steps, by a policy of this version."""
+
+    policy: Policy
+    version: int
+    steps: int
+
+
 class Trainer:
     """Collects, learns, evaluates, logs and saves, round by round; every round ends in a state it can resume from."""
 
@@ -94,6 +105,8 @@ class Trainer:
         self._logbook = Logbook(run, observer.note)
         self._learner = self._make_learner()
         self._alerts = self._make_alerts()
+        self._pending: list[Trajectory] = []
+        """What a pipeline has collected and not learnt from yet."""
         self._policy: tuple[int, Policy] | None = None
         self._recent: deque[Episode] = deque(maxlen=_RECENT_EPISODES)
         self._evaluation: Evaluation | None = None
@@ -171,6 +184,7 @@ class Trainer:
             "steps": self._steps,
             "unsettled_since": self._unsettled_since,
             "alerts": self._alerts.state(),
+            "pending": [trajectory.state() for trajectory in self._pending],
         }
 
     def restore(self, state: State) -> None:
@@ -184,12 +198,18 @@ class Trainer:
         self._steps = self._saved_at = int(state["steps"])
         self._unsettled_since = state["unsettled_since"]
         self._alerts.restore(state.get("alerts", {}))
+        self._pending = [Trajectory.of_state(trajectory) for trajectory in state.get("pending", [])]
 
     def _make_learner(self) -> Learner:
         """One that starts from what its config names; a run that is resumed holds all of that already."""
         config, spec, new = self._config, self._actor.spec, not self._run.checkpoints.names()
         provided = Provided(scratch=self._run.path, pools=load_pools(config.buffer, spec) if new else {})
         learner = build_local_learner(config, self._actor, self._observer, provided)
+        if config.training.pipeline and learner.portable() is None:
+            raise ConfigError(
+                "training.pipeline has the policy act while its network learns, and this network only torch can run, "
+                "which would act with weights that are changing; use another network, or leave pipeline out"
+            )
         if new:
             self._logbook.add(warm_start(learner, spec, config))
         return learner
@@ -213,11 +233,31 @@ class Trainer:
 
     def _round(self) -> None:
         """Collect what makes the next update due, and learn from it."""
-        for metrics in self._learn(self._collect()):
+        pipeline = self._config.training.pipeline
+        for metrics in self._learn_behind() if pipeline else self._learn(self._collect(self._errand())):
             self._logbook.add(metrics)
 
-    def _collect(self) -> list[Trajectory]:
-        trajectories = self._actor.collect(self._current_policy(), self._learner.version, self._learner.wants())
+    def _learn_behind(self) -> list[Metrics]:
+        """Learn from what the round before collected, while the policy of now collects for the next."""
+        errand = self._errand()
+        collect: Callable[[], list[Trajectory]] = list if self._collected else partial(self._collect, errand)
+        learn: Callable[[], list[Metrics]] = partial(self._learn, self._pending) if self._pending else list
+        self._pending, metrics = self._at_once(collect, learn)
+        return metrics
+
+    def _at_once(
+        self, collect: Callable[[], list[Trajectory]], learn: Callable[[], list[Metrics]]
+    ) -> tuple[list[Trajectory], list[Metrics]]:
+        """The core lets other threads go on while it learns, so that this takes as long as the longer one."""
+        with ThreadPoolExecutor(max_workers=1) as aside:
+            learning = aside.submit(learn)
+            return collect(), learning.result()
+
+    def _errand(self) -> Errand:
+        return Errand(self._current_policy(), self._learner.version, self._learner.wants())
+
+    def _collect(self, errand: Errand) -> list[Trajectory]:
+        trajectories = self._actor.collect(errand.policy, errand.version, errand.steps)
         self._steps += sum(len(trajectory) for trajectory in trajectories)
         self._logbook.see(trajectories)
         self._recent.extend(self._actor.take_finished())
@@ -257,8 +297,12 @@ class Trainer:
         return self._config.environment.wrapper != "live"
 
     @property
-    def _trained(self) -> bool:
+    def _collected(self) -> bool:
         return self._steps >= self._config.training.total_timesteps
+
+    @property
+    def _trained(self) -> bool:
+        return self._collected and not self._pending
 
     def _current_policy(self) -> Policy:
         if self._policy is None or self._policy[0] != self._learner.version:

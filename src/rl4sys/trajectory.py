@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+import numpy as np
 
 from rl4sys.errors import SpecError
-from rl4sys.spec import Columns
+from rl4sys.spec import Columns, State
 
 OBSERVATION = "obs."
 """Columns whose name starts so hold one row more than there are steps."""
@@ -47,3 +49,10 @@ class Trajectory:
     @property
     def ended(self) -> bool:
         return self.terminated or self.truncated
+
+    def state(self) -> State:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of_state(cls, state: State) -> Trajectory:
+        return cls(**{**state, "columns": {name: np.array(column) for name, column in state["columns"].items()}})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, model_validator
 
 from rl4sys.algorithms.base import AlgorithmConfig, Backend
 from rl4sys.algorithms.imitation import WarmStartConfig
 from rl4sys.buffers.base import BufferConfig
+from rl4sys.buffers.rollout import RolloutConfig
 from rl4sys.config import VERSION, Config, Settings, did_you_mean, parse
 from rl4sys.dataset import DatasetConfig
 from rl4sys.environments.config import EnvironmentConfig
@@ -55,6 +56,9 @@ class TrainingSettings(Config):
     """Steps between checkpoints; one is also written at the start and at the end."""
     keep_checkpoints: int = Field(default=3, gt=0)
     """How many of the newest checkpoints stay; the one with the best evaluation always does."""
+    pipeline: bool = False
+    """Learn from one rollout while the next is collected, on another core: the policy that collects is then one version
+    behind, which is corrected for. For algorithms that learn from rollouts."""
 
 
 class WandbSettings(Config):
@@ -129,12 +133,21 @@ class ExperimentConfig(Config):
     alerts: AlertSettings = AlertSettings()
     """What to be told of while it trains, and how."""
 
+    @model_validator(mode="after")
+    def _check_pipeline(self) -> Self:
+        if self.training.pipeline and (self.dataset is not None or not isinstance(self.buffer, RolloutConfig)):
+            what = "a dataset" if self.dataset is not None else f"the buffer {self.buffer.type}"
+            raise ValueError(
+                f"training.pipeline is for algorithms that learn from rollouts, such as ppo; it does not go with {what}"
+            )
+        return self
+
     def learner(self, device: str) -> LearnerConfig:
         """The part that decides how the Learner learns."""
         return LearnerConfig(
             algorithm=self.algorithm,
             networks=self.network,
-            buffer=self.buffer,
+            buffer=self._buffer(),
             normalize_obs=self.environment.normalize_obs,
             normalize_reward=self.environment.normalize_reward,
             warm_start=self.warm_start,
@@ -142,6 +155,12 @@ class ExperimentConfig(Config):
             backend=self.experiment.backend,
             total_timesteps=self.training.total_timesteps,
         )
+
+    def _buffer(self) -> BufferConfig:
+        """What a pipeline collects is one version old when it is learnt from."""
+        if not self.training.pipeline or not isinstance(self.buffer, RolloutConfig):
+            return self.buffer
+        return self.buffer.model_copy(update={"max_staleness": max(1, self.buffer.max_staleness)})
 
     def to_settings(self) -> Settings:
         """Everything spelt out, as it is stored with a run; parses back to an equal config."""

@@ -1,6 +1,7 @@
 """Training under a magnifying glass: what `rl4sys train --debug` does more than training does.
 
-The run learns and measures the same, bit for bit; what is seen goes to ``logs/debug/`` and to the user.
+The run learns and measures the same, but for the last digits of what the native core computes otherwise; what is seen
+goes to ``logs/debug/`` and to the user.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Columns
-from rl4sys.trainer import Observer, Progress, Trainer
+from rl4sys.trainer import Errand, Observer, Progress, Trainer
 from rl4sys.trajectory import Trajectory
 
 ENVIRONMENT, ACTING, BUFFER = "environment", "acting", "buffer"
@@ -96,9 +97,15 @@ class DebugTrainer(Trainer):
         with self._watch.phase(REST):
             super()._run_rounds()
 
-    def _collect(self) -> list[Trajectory]:
+    def _at_once(
+        self, collect: Callable[[], list[Trajectory]], learn: Callable[[], list[Metrics]]
+    ) -> tuple[list[Trajectory], list[Metrics]]:
+        """One after the other, so that it can be told which took how long."""
+        return collect(), learn()
+
+    def _collect(self, errand: Errand) -> list[Trajectory]:
         with self._watch.phase(ENVIRONMENT):
-            return super()._collect()
+            return super()._collect(errand)
 
     def _learn(self, trajectories: list[Trajectory]) -> list[Metrics]:
         with self._watch.phase(BUFFER):
