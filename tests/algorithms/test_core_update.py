@@ -1,4 +1,4 @@
-"""Updates of PPO in the native core: those that torch computes."""
+"""Updates of PPO and A2C in the native core: those that torch computes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rl4sys.algorithms.a2c import A2C, A2CConfig
 from rl4sys.algorithms.base import Backend, Recipe
 from rl4sys.algorithms.core_update import CoreUpdate
 from rl4sys.algorithms.inspection import Inspection
@@ -200,3 +201,51 @@ def test_an_update_goes_on_from_what_was_saved() -> None:
     for ppo in (ours, again):
         ppo.update(batch, steps=0)
     assert all(map(torch.equal, learnt(ours), learnt(again)))
+
+
+def make_a2c(spec: Spec, backend: Backend, **options: Any) -> A2C:
+    config = A2CConfig.model_validate({"name": "a2c", **options})
+    networks = {role: MLPConfig.model_validate(settings) for role, settings in NETWORKS.items()}
+    buffer = RolloutConfig(type="trajectory", size=64)
+    return A2C(Recipe(spec, config, networks, buffer, np.random.SeedSequence(3), backend=backend))
+
+
+def learnt_by(a2c: A2C) -> list[Tensor]:
+    """All weights, and all that the optimiser remembers of them."""
+    state = a2c._optimizer.state
+    kept = [state[p][name] for p in a2c._networks.parameters() if p in state for name in ("square_avg", "step")]
+    return [*(parameter.detach() for parameter in a2c._networks.parameters()), *kept]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", [{}, {"normalize_advantage": True}, {"max_grad_norm": "auto"}], ids=str)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_update_of_a2c_is_that_of_torch(action: str, options: dict[str, Any], masked: bool) -> None:
+    if masked and action == "numbers":
+        pytest.skip("numbers have no mask")
+    spec = make_spec(action, masked=masked)
+    ours, theirs = (make_a2c(spec, backend, entropy_coef=0.02, **options) for backend in ("native", "torch"))
+    assert CoreUpdate.of(ours._networks, ours._optimizer) is not None
+    assert CoreUpdate.of(theirs._networks, theirs._optimizer) is None
+    # By actors of now and before: of what the policy of now chose, it says what was recorded.
+    batch = dict(make_batch(spec, 90))
+    batch["staleness"] = np.ones(90, np.int64)
+    start = [values.clone() for values in learnt_by(ours)]
+    for _ in range(4):
+        mine, other = ours.update(batch, steps=0).metrics, theirs.update(batch, steps=0).metrics
+        assert mine.keys() == other.keys()
+        for name, value in mine.items():
+            assert value == pytest.approx(other[name], rel=2e-4, abs=2e-5), name
+    for first, one, two in zip(start, learnt_by(ours), learnt_by(theirs), strict=False):
+        if one.numel():
+            assert float((one - two).abs().max()) <= 1e-5 * max(1.0, float(two.abs().max()))
+            assert not torch.equal(first, one)
+
+
+def test_a2c_says_what_is_not_finite() -> None:
+    spec = make_spec("choice")
+    ours = make_a2c(spec, "native")
+    batch = dict(make_batch(spec, 20))
+    batch["reward"] = np.full(20, np.inf, np.float32)
+    with pytest.raises(NumericalError, match="the loss 'policy' is not finite"):
+        ours.update(batch, steps=0)

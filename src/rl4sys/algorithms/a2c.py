@@ -6,8 +6,10 @@ any number of live clients that name one policy; what older versions chose among
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -15,12 +17,15 @@ from torch import Tensor
 from rl4sys.algorithms.actions import ALL_ACTIONS
 from rl4sys.algorithms.actor_critic import ROLES, TRUNK, ActorCritic, blueprints, fit_of_critic, lag_of, standardized
 from rl4sys.algorithms.base import AlgorithmConfig, Recipe, Update
+from rl4sys.algorithms.core_network import fits_core
+from rl4sys.algorithms.core_update import MEASURED, CoreUpdate, Objective
 from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_rmsprop, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
+from rl4sys.errors import NumericalError
 from rl4sys.networks.acting import TorchPolicy
-from rl4sys.networks.base import observation_of
+from rl4sys.networks.base import Tensors, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
 from rl4sys.spec import State
 
@@ -58,6 +63,8 @@ class A2C:
     roles = ROLES
     optional_roles = (TRUNK,)
     blueprints = staticmethod(blueprints)
+    fits_core: ClassVar = True
+    """The core knows all that is computed here; a class derived from this one says so itself if that is still so."""
 
     def __init__(self, recipe: Recipe[A2CConfig]) -> None:
         check_schedules(recipe.options, recipe.total_timesteps)
@@ -78,7 +85,42 @@ class A2C:
         options = self._options
         rollout = self._networks.with_advantages(batch, options.gamma, options.gae_lambda)
         set_lr(self._optimizer, options.lr.at(steps, self._recipe.total_timesteps))
-        rows = self._networks.with_features(rollout)
+        core = CoreUpdate.of(self._networks, self._optimizer) if fits_core(self) else None
+        measured = self._learn(rollout, steps) if core is None else self._learn_in_core(core, rollout, steps)
+        return Update(measured | fit_of_critic(rollout) | lag_of(rollout))
+
+    def state(self) -> State:
+        return {"networks": module_state(self._networks), "optimizer": optimizer_state(self._optimizer)}
+
+    def restore(self, state: State) -> None:
+        restore_module(self._networks, state["networks"])
+        restore_optimizer(self._optimizer, state["optimizer"])
+
+    def _learn_in_core(self, core: CoreUpdate, rollout: Tensors, steps: int) -> dict[str, float]:
+        """The first step of PPO, where actions are as likely as they were, is along the same gradient."""
+        options, rows = self._options, len(rollout["reward"])
+        objective = Objective(
+            clip_ratio=math.inf,
+            value_coef=2 * options.value_coef,  # PPO halves the squares.
+            value_clip=None,
+            entropy_coef=options.entropy_coef,
+            normalize_advantage=options.normalize_advantage,
+            max_grad_norm=options.max_grad_norm,
+            most_kl=math.inf,
+        )
+        found, spoilt = core.learn(rollout, [np.arange(rows)], rows, None, objective)
+        if spoilt is not None:
+            # Torch says which loss or gradient it is.
+            self._learn(rollout, steps)
+            raise NumericalError(f"a gradient was not finite at step {steps:,}, though what torch makes of it is")
+        measured = dict(zip(MEASURED, found[0].tolist(), strict=True))
+        advantage = standardized(rollout["advantage"]) if options.normalize_advantage else rollout["advantage"]
+        loss = policy_gradient_loss(rollout["log_prob"], advantage, rollout["weight"]).item()
+        kept = ("loss/value", "policy/entropy", "loss/gradient_norm")
+        return {"loss/policy": loss, **{name: measured[name] for name in kept}}
+
+    def _learn(self, rollout: Tensors, steps: int) -> dict[str, float]:
+        options, rows = self._options, self._networks.with_features(rollout)
         log_prob, entropy = self._networks.action_terms(rows)
         advantage = standardized(rollout["advantage"]) if options.normalize_advantage else rollout["advantage"]
         value = self._networks.value(observation_of(rows, "obs."))
@@ -88,17 +130,9 @@ class A2C:
             "entropy": -options.entropy_coef * entropy.mean(),
         }
         norm = descend(self._optimizer, self._networks, losses, options.max_grad_norm, steps)
-        measured = {
+        return {
             "loss/policy": losses["policy"].item(),
             "loss/value": losses["value"].item(),
             "policy/entropy": entropy.mean().item(),
             "loss/gradient_norm": norm,
         }
-        return Update(measured | fit_of_critic(rollout) | lag_of(rollout))
-
-    def state(self) -> State:
-        return {"networks": module_state(self._networks), "optimizer": optimizer_state(self._optimizer)}
-
-    def restore(self, state: State) -> None:
-        restore_module(self._networks, state["networks"])
-        restore_optimizer(self._optimizer, state["optimizer"])

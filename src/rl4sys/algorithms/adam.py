@@ -1,16 +1,19 @@
-"""Adam with the step taken by the native core, in one pass over each parameter."""
+"""Adam with the step taken by the native core, in one pass over each parameter; RMSprop for whole updates there."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from rl4sys.networks.native import addresses
 from rl4sys.policy.draws import NATIVE
+
+Place: TypeAlias = tuple[int, int, int, int]
+"""Addresses of a parameter's values, of their means, of their squares and of the number of steps; 0 for none."""
 
 _EPSILON = 1e-6
 """Added to the norm by torch's clipping."""
@@ -81,11 +84,37 @@ class CoreAdam(torch.optim.Adam):
         kept: dict[str, Tensor] = self.state[parameter]
         return kept
 
+    def place(self, parameter: nn.Parameter) -> Place:
+        """Where the core finds its values, and what is kept of them."""
+        kept = self.remembered(parameter)
+        return parameter.data_ptr(), kept["exp_avg"].data_ptr(), kept["exp_avg_sq"].data_ptr(), kept["step"].data_ptr()
+
+    def core_settings(self, group: int) -> tuple[float, float, float, float]:
+        """Of a group of parameters, as the core takes them."""
+        settings = self.param_groups[group]
+        return settings["lr"], *settings["betas"], settings["eps"]
+
     @staticmethod
     def _forget(optimizer: torch.optim.Optimizer) -> None:
         assert isinstance(optimizer, CoreAdam)
         optimizer._ready = None
         optimizer.loads += 1
+
+
+class CoreRMSprop(torch.optim.RMSprop):
+    """torch's RMSprop, and all that it remembers, which whole updates in the core find and change."""
+
+    def place(self, parameter: nn.Parameter) -> Place:
+        """Where the core finds its values, and what is kept of them, which is no mean."""
+        if parameter not in self.state:
+            self.state[parameter] = {"step": torch.zeros(()), "square_avg": torch.zeros_like(parameter)}
+        kept = self.state[parameter]
+        return parameter.data_ptr(), 0, kept["square_avg"].data_ptr(), kept["step"].data_ptr()
+
+    def core_settings(self, group: int) -> tuple[float, float, float, float]:
+        """Of a group of parameters, as the core takes them."""
+        settings = self.param_groups[group]
+        return settings["lr"], 0.0, settings["alpha"], settings["eps"]
 
 
 class _Group:

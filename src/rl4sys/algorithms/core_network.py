@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import nn
 
-from rl4sys.algorithms.adam import CoreAdam
+from rl4sys.algorithms.adam import CoreAdam, CoreRMSprop
 from rl4sys.algorithms.numerics import AUTO, GradNorm, remember_usual_norm
 from rl4sys.networks.native import CoreLayers, InCore, addresses
 
 if TYPE_CHECKING:
     from rl4sys._core import FrozenNetwork, LearntNetwork
+
+
+CoreOptimizer: TypeAlias = CoreAdam | CoreRMSprop
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,12 @@ class CoreNetwork:
         return None if found is None else cls(*found)
 
 
-def learnt_network(network: CoreNetwork, optimizer: CoreAdam, group: int = 0) -> LearntNetwork:
+def learnt_network(network: CoreNetwork, optimizer: CoreOptimizer, group: int = 0) -> LearntNetwork:
     """The core moves the weights, and what the optimiser keeps of them, where torch has them."""
     from rl4sys._core import LearntNetwork
 
-    settings = optimizer.param_groups[group]
-    adam = (settings["lr"], *settings["betas"], settings["eps"])
-    return LearntNetwork(network.layers.core, [place_of(weight, optimizer) for weight in network.weights], adam)
+    places = [optimizer.place(weight) for weight in network.weights]
+    return LearntNetwork(network.layers.core, places, optimizer.core_settings(group))
 
 
 def frozen_network(network: CoreNetwork) -> FrozenNetwork:
@@ -52,7 +54,7 @@ def fits_core(algorithm: object) -> bool:
     return bool(vars(type(algorithm)).get("fits_core", False))
 
 
-def watched(*optimizers: CoreAdam) -> bool:
+def watched(*optimizers: CoreOptimizer) -> bool:
     """Whether someone wants to see steps before they are taken, which the core would not show."""
     return any(optimizer._optimizer_step_pre_hooks for optimizer in optimizers)
 
@@ -68,9 +70,3 @@ def heard(optimizer: CoreAdam, told: Sequence[float], max_grad_norm: GradNorm) -
     if max_grad_norm == AUTO:
         remember_usual_norm(optimizer, mean, int(count))
     return loss, measured, norm
-
-
-def place_of(parameter: nn.Parameter, optimizer: CoreAdam) -> tuple[int, int, int, int]:
-    """Where its values lie, and what the optimiser keeps of them."""
-    kept = optimizer.remembered(parameter)
-    return parameter.data_ptr(), kept["exp_avg"].data_ptr(), kept["exp_avg_sq"].data_ptr(), kept["step"].data_ptr()

@@ -1,7 +1,7 @@
-"""The passes of PPO over a rollout in the native core, from gathering a minibatch to the step of Adam.
+"""The passes of PPO over a rollout, and the one of A2C, in the native core: from gathering rows to the step.
 
-What torch computes in `rl4sys.algorithms.ppo` is the reference: the same minibatches give the same weights, but for
-what float32 rounds off.
+What torch computes in `rl4sys.algorithms.ppo` and `a2c` is the reference: the same minibatches give the same weights,
+but for what float32 rounds off.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.actor_critic import ActorCritic
-from rl4sys.algorithms.adam import CoreAdam, fit_core
-from rl4sys.algorithms.core_network import CoreNetwork, learnt_network, place_of
+from rl4sys.algorithms.adam import fit_core
+from rl4sys.algorithms.core_network import CoreNetwork, CoreOptimizer, learnt_network, watched
 from rl4sys.algorithms.numerics import AUTO, GradNorm, clipping_of, remember_usual_norm
 from rl4sys.networks.base import Tensors, observation_of
 from rl4sys.networks.native import InCore
@@ -47,13 +47,15 @@ class Objective:
 class CoreUpdate:
     """An actor, a critic and their optimiser, for the core to move."""
 
-    def __init__(self, networks: ActorCritic, optimizer: CoreAdam, actor: CoreNetwork, critic: CoreNetwork) -> None:
+    def __init__(
+        self, networks: ActorCritic, optimizer: CoreOptimizer, actor: CoreNetwork, critic: CoreNetwork
+    ) -> None:
         self._networks, self._optimizer, self._actor, self._critic = networks, optimizer, actor, critic
 
     @classmethod
     def of(cls, networks: ActorCritic, optimizer: torch.optim.Optimizer) -> CoreUpdate | None:
         """None where torch has to compute something, or where someone watches it compute."""
-        if not isinstance(optimizer, CoreAdam) or optimizer._optimizer_step_pre_hooks:
+        if not isinstance(optimizer, CoreOptimizer) or watched(optimizer):
             return None
         actor, critic = CoreNetwork.of(networks.actor), CoreNetwork.of(networks.critic)
         if actor is None or critic is None or not fit_core(networks.parameters()):
@@ -108,7 +110,7 @@ class CoreUpdate:
             learnt_network(self._actor, self._optimizer, group=0),
             learnt_network(self._critic, self._optimizer, group=-1),
             [] if isinstance(action, Box) else action.parts,
-            (0, 0, 0, 0) if deviations is None else place_of(deviations, self._optimizer),
+            (0, 0, 0, 0) if deviations is None else self._optimizer.place(deviations),
             [0 if column is None else column.data_ptr() for column in columns],
             (
                 objective.clip_ratio,

@@ -11,7 +11,7 @@ import torch
 from pydantic import BeforeValidator
 from torch import Tensor, nn
 
-from rl4sys.algorithms.adam import CoreAdam, clipped_step
+from rl4sys.algorithms.adam import CoreAdam, CoreRMSprop, clipped_step
 from rl4sys.errors import NumericalError
 
 AUTO: Literal["auto"] = "auto"
@@ -39,9 +39,9 @@ def make_adam(learnt: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, e
     return CoreAdam([{"params": list(group)} for group in groups], lr=lr, eps=eps)
 
 
-def make_rmsprop(learnt: nn.Module, lr: float) -> torch.optim.RMSprop:
+def make_rmsprop(learnt: nn.Module, lr: float) -> CoreRMSprop:
     """As the actor-critic papers have it: squares averaged over about a hundred steps, a small constant added."""
-    return torch.optim.RMSprop(learnt.parameters(), lr=lr, alpha=0.99, eps=1e-5, foreach=True)
+    return CoreRMSprop(learnt.parameters(), lr=lr, alpha=0.99, eps=1e-5, foreach=True)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float | Sequence[float]) -> None:

@@ -6,7 +6,7 @@
 
 #include "rl4sys/lanes.hpp"
 
-/// Adam (Kingma and Ba 2015), as torch computes it.
+/// Adam (Kingma and Ba 2015) and RMSprop, as torch computes them.
 namespace rl4sys {
 
 struct AdamOptions {
@@ -20,7 +20,7 @@ struct AdamOptions {
 struct AdamParameter {
     float* values;
     const float* gradients;
-    float* means;
+    float* means;  ///< Null where the step is RMSprop's: along the gradient itself, and without corrections.
     float* squares;
     std::size_t count;
 };
@@ -55,6 +55,22 @@ struct Adam {
     }
 };
 
+struct RmsProp {
+    template <typename Lanes>
+    static RL4SYS_INLINE void run(const AdamStep* step, const AdamParameter* parameter) {
+        const AdamStep s = *step;
+        float* values = parameter->values;
+        const float* gradients = parameter->gradients;
+        float* squares = parameter->squares;
+        for (std::size_t i = 0; i < parameter->count; ++i) {
+            const float gradient = gradients[i] * s.shorten;
+            const float square = squares[i] * s.beta2 + gradient * gradient * (1.0f - s.beta2);
+            squares[i] = square;
+            values[i] -= s.rate * gradient / (std::sqrt(square) + s.epsilon);
+        }
+    }
+};
+
 /// Adds the square of every number.
 struct SumSquares {
     template <typename Lanes>
@@ -83,6 +99,7 @@ inline double sumOfSquares(std::span<const AdamParameter> parameters, double sum
 inline void adamStep(std::span<const AdamParameter> parameters, const AdamOptions& options, double steps,
                      double shorten) {
     static const auto adam = kernels::select<kernels::Adam, const kernels::AdamStep*, const AdamParameter*>();
+    static const auto rmsProp = kernels::select<kernels::RmsProp, const kernels::AdamStep*, const AdamParameter*>();
     const double meanCorrection = 1.0 - std::pow(static_cast<double>(options.beta1), steps);
     const double squareCorrection = 1.0 - std::pow(static_cast<double>(options.beta2), steps);
     const kernels::AdamStep step{static_cast<float>(shorten),
@@ -91,7 +108,15 @@ inline void adamStep(std::span<const AdamParameter> parameters, const AdamOption
                                  static_cast<float>(options.rate / meanCorrection),
                                  static_cast<float>(std::sqrt(squareCorrection)),
                                  options.epsilon};
-    for (const auto& parameter : parameters) adam(&step, &parameter);
+    kernels::AdamStep plain = step;
+    plain.rate = options.rate;
+    for (const auto& parameter : parameters) {
+        if (parameter.means == nullptr) {
+            rmsProp(&plain, &parameter);
+        } else {
+            adam(&step, &parameter);
+        }
+    }
 }
 
 }  // namespace rl4sys

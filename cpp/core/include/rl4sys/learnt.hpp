@@ -42,7 +42,7 @@ struct Clipping {
 /// Where a weight lies, and what Adam keeps of it: all of it torch's.
 struct WeightPlace {
     float* values;
-    float* means;
+    float* means;  ///< Null where the step is RMSprop's.
     float* squares;
     float* steps;  ///< A single number: how many were taken.
 };
