@@ -171,7 +171,8 @@ class DQN:
         options = self._options
         measured, error = core.learn(rows, self._rate(steps), options.max_grad_norm, double=options.double)
         if not math.isfinite(measured["loss/td"]):
-            self._learn(rows, steps)  # Torch says which loss or gradient it is.
+            # Torch says which loss or gradient it is.
+            return self._learn(rows, steps)
         return measured, error
 
     def _rate(self, steps: int) -> float:

@@ -289,11 +289,12 @@ class SAC:
         next_value = core.next_values(replayed, self._noise.of(*shape), temperature)
         measured, error = core.learn_critics(replayed, next_value, self._rate(None, steps))
         if not math.isfinite(measured["loss/td"]):
-            self._update_critics(rows, steps)  # Torch says which loss or gradient it is.
+            # Torch says which loss or gradient it is.
+            measured, error = self._update_critics(rows, steps)
         rate = self._rate(self._options.actor_lr, steps)
         loss, entropy = core.learn_actor(replayed, self._noise.of(*shape), rate, temperature, by_least=True)
         if not math.isfinite(loss):
-            self._update_actor(observation_of(rows, "obs."), steps)
+            return measured | self._update_actor(observation_of(rows, "obs."), steps), error
         if self._options.temperature is None:
             self._adapt_temperature_along(temperature * (entropy - self._target_entropy), steps)
         return measured | {"loss/policy": loss, "policy/entropy": entropy, "policy/temperature": temperature}, error

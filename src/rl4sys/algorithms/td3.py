@@ -166,11 +166,12 @@ class TD3:
             noise = drawn.clamp(-options.target_noise_clip, options.target_noise_clip)
         measured, error = core.learn_critics(replayed, core.next_values(replayed, noise), rate)
         if not math.isfinite(measured["loss/td"]):
-            self._update_critics(rows, steps)  # Torch says which loss or gradient it is.
+            # Torch says which loss or gradient it is.
+            measured, error = self._update_critics(rows, steps)
         if with_actor:
             measured["loss/policy"], _ = core.learn_actor(replayed, noise, rate, by_least=False)
             if not math.isfinite(measured["loss/policy"]):
-                self._update_actor(observation_of(rows, "obs."), steps)
+                measured |= self._update_actor(observation_of(rows, "obs."), steps)
         return measured, error
 
     def _update_critics(self, rows: Tensors, steps: int) -> tuple[dict[str, float], Array]:
