@@ -102,6 +102,14 @@ def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys,
     assert '"mean_return": 1.0' in judged.out
 
 
+def test_a_network_that_only_torch_can_run_is_refused_by_a_pipeline(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "own_parts.py").write_text(OWN_PARTS)
+    (tmp_path / "own.yaml").write_text(OWN_CONFIG)
+    outcome = rl4sys("train", "own.yaml", "training.pipeline=true")
+    assert outcome.exit_code == 2
+    assert "training.pipeline has the policy act while its network learns" in outcome.err
+
+
 def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
     algorithm = TUTORIAL.read_text().partition("## An environment of your own")[0]
     blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", algorithm, re.DOTALL))
