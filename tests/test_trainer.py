@@ -359,7 +359,6 @@ def test_a_pipeline_stopped_anywhere_resumes_as_if_never_stopped(make_trainer: M
     stopped = make_trainer("ppo", PIPELINE, observer=Calls(stop, at=stop_after))
     stopped.train()
     assert stopped._pending
-    assert not stopped.progress().finished
     resumed = make_trainer("ppo", run=Run.open(stopped._run.path))
     resumed.resume()
     resumed.train()
@@ -368,23 +367,15 @@ def test_a_pipeline_stopped_anywhere_resumes_as_if_never_stopped(make_trainer: M
     assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
 
 
-def test_a_pipeline_stopped_with_all_collected_and_not_all_learnt_goes_on_to_learn_it(
-    make_trainer: MakeTrainer,
-) -> None:
-    class StopsOnceCollected(Silent):
-        def progress(self, progress: Any) -> None:
-            if progress.steps >= progress.total_timesteps:
-                stopped.stop()
-
-    straight = make_trainer("ppo", PIPELINE)
-    straight.train()
-    stopped = make_trainer("ppo", PIPELINE, observer=StopsOnceCollected())
-    stopped.train()
-    assert stopped._pending
-    resumed = make_trainer("ppo", run=Run.open(stopped._run.path))
-    resumed.resume()
-    resumed.train()
-    assert fingerprint(resumed) == fingerprint(straight)
+def test_the_best_checkpoint_of_a_pipeline_holds_the_policy_that_was_best(make_trainer: MakeTrainer) -> None:
+    trainer = make_trainer("ppo", PIPELINE, "training.eval_frequency=64")
+    trainer.train()
+    assert not trainer._pending
+    evaluated = [row["step"] for row in read_metrics(trainer._run.metrics) if "evaluation/return" in row]
+    assert evaluated == sorted(set(evaluated)), "no step is judged twice"
+    best = trainer._run.checkpoints.load("best").state
+    returns = [episode[0] for episode in best["evaluation"]]
+    assert np.mean(returns) == trainer._best
 
 
 def test_what_goes_wrong_while_a_pipeline_learns_is_told(make_trainer: MakeTrainer) -> None:

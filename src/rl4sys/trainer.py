@@ -239,10 +239,14 @@ class Trainer:
 
     def _learn_behind(self) -> list[Metrics]:
         """Learn from what the round before collected, while the policy of now collects for the next."""
-        errand = self._errand()
-        collect: Callable[[], list[Trajectory]] = list if self._collected else partial(self._collect, errand)
+        collect: Callable[[], list[Trajectory]] = partial(self._collect, self._errand())
         learn: Callable[[], list[Metrics]] = partial(self._learn, self._pending) if self._pending else list
-        self._pending, metrics = self._at_once(collect, learn)
+        self._pending = []
+        collected, metrics = self._at_once(collect, learn)
+        if self._trained:
+            # Nothing more is to be collected meanwhile.
+            return [*metrics, *self._learn(collected)]
+        self._pending = collected
         return metrics
 
     def _at_once(
@@ -297,12 +301,8 @@ class Trainer:
         return self._config.environment.wrapper != "live"
 
     @property
-    def _collected(self) -> bool:
-        return self._steps >= self._config.training.total_timesteps
-
-    @property
     def _trained(self) -> bool:
-        return self._collected and not self._pending
+        return self._steps >= self._config.training.total_timesteps
 
     def _current_policy(self) -> Policy:
         if self._policy is None or self._policy[0] != self._learner.version:

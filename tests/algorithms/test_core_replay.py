@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rl4sys.algorithms.base import Backend, Recipe
+from rl4sys.algorithms.core_network import CoreNetwork
 from rl4sys.algorithms.ddpg import DDPG
 from rl4sys.algorithms.dqn import DQN
 from rl4sys.algorithms.inspection import Inspection
@@ -21,7 +22,8 @@ from rl4sys.algorithms.td3 import TD3
 from rl4sys.buffers.base import Batch
 from rl4sys.buffers.replay import ReplayConfig
 from rl4sys.errors import NumericalError
-from rl4sys.networks.mlp import MLPConfig
+from rl4sys.networks.base import Blueprint
+from rl4sys.networks.mlp import MLP, MLPConfig
 from rl4sys.policy.draws import NATIVE
 from rl4sys.spec import MASK, Box, Discrete, Spec, numbers_of
 
@@ -225,3 +227,50 @@ def test_an_update_goes_on_from_what_was_loaded(name: str) -> None:
         again.update(batch, steps=0)
     mine, other = learnt(ours), learnt(again)
     assert all(torch.equal(values, other[path]) for path, values in mine.items())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_numbers_of_other_types_are_read_for_what_they_are(name: str) -> None:
+    spec = make_spec(name)
+    plain = make_batch(spec, 40, weighted=True)
+    wide = {
+        key: np.asarray(column, np.float64) if column.dtype == np.float32 else column for key, column in plain.items()
+    }
+    strided = {key: np.repeat(column, 2, axis=0)[::2] for key, column in plain.items()}
+    ours, other, another = (make(name, "native", spec) for _ in range(3))
+    for algorithm, batch in ((ours, plain), (other, wide), (another, strided)):
+        algorithm.update(batch, steps=0)
+        algorithm.update(batch, steps=0)
+    assert_same(other, ours)
+    assert_same(another, ours)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_an_action_that_is_no_choice_is_refused_before_anything_moves(wrong: int) -> None:
+    spec = make_spec("dqn")
+    ours = make("dqn", "native", spec)
+    batch = dict(make_batch(spec, 20))
+    batch["action"] = np.array([*batch["action"][:-1], wrong])
+    before = learnt(ours)
+    with pytest.raises(IndexError, match=f"an action is {wrong}, where there are 3 choices, from 0 on"):
+        ours.update(batch, steps=0)
+    after = learnt(ours)
+    assert all(torch.equal(values, after[path]) for path, values in before.items())
+
+
+class Doubled(MLP):
+    """A network that computes more than what it is derived from."""
+
+    def forward(self, observation: Any) -> Tensor:
+        return 2 * super().forward(observation)
+
+
+def test_a_network_derived_from_one_that_the_core_knows_is_not_taken_for_it() -> None:
+    network = Doubled(MLPConfig(hidden_dims=[4]), Blueprint(make_spec("dqn"), 3))
+    known = MLP(MLPConfig(hidden_dims=[4]), Blueprint(make_spec("dqn"), 3))
+    for one in (network, known):
+        assert one.compute_natively()
+    assert CoreNetwork.of(network) is None
+    assert CoreNetwork.of(known) is not None
+    known.output.bias.requires_grad = False
+    assert CoreNetwork.of(known) is None, "the core would move what is to stay"

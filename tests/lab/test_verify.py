@@ -93,6 +93,13 @@ def test_a_run_repeats_identically(tmp_path: Path, algorithm: str) -> None:
     assert after == {file: content for file, content in before.items() if file.name != ".lock"}
 
 
+def test_a_pipeline_repeats_identically(tmp_path: Path) -> None:
+    path = train(tmp_path, "ppo", "training.total_timesteps=400", "training.pipeline=true")
+    verdict = verified(path)
+    assert verdict.identical, verdict.differences
+    assert verdict.steps == verdict.of_steps >= 400
+
+
 def test_a_changed_hyper_parameter_is_found_at_the_first_update(copy: Path) -> None:
     edit(copy, "algorithm.gae_lambda=0.5")
     verdict = verified(copy)

@@ -23,7 +23,6 @@ from rl4sys.algorithms.imitation import Imitation
 from rl4sys.algorithms.numerics import GradNorm, descend, make_rmsprop, set_lr
 from rl4sys.algorithms.schedule import Schedule, check_schedules, constant
 from rl4sys.buffers.base import Batch, Buffer, Demand
-from rl4sys.errors import NumericalError
 from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Tensors, observation_of
 from rl4sys.networks.state import module_state, optimizer_state, restore_module, restore_optimizer
@@ -97,7 +96,6 @@ class A2C:
         restore_optimizer(self._optimizer, state["optimizer"])
 
     def _learn_in_core(self, core: CoreUpdate, rollout: Tensors, steps: int) -> dict[str, float]:
-        """The first step of PPO, where actions are as likely as they were, is along the same gradient."""
         options, rows = self._options, len(rollout["reward"])
         objective = Objective(
             clip_ratio=math.inf,
@@ -107,17 +105,15 @@ class A2C:
             normalize_advantage=options.normalize_advantage,
             max_grad_norm=options.max_grad_norm,
             most_kl=math.inf,
+            by_ratio=False,
         )
         found, spoilt = core.learn(rollout, [np.arange(rows)], rows, None, objective)
         if spoilt is not None:
             # Torch says which loss or gradient it is.
-            self._learn(rollout, steps)
-            raise NumericalError(f"a gradient was not finite at step {steps:,}, though what torch makes of it is")
+            return self._learn(rollout, steps)
         measured = dict(zip(MEASURED, found[0].tolist(), strict=True))
-        advantage = standardized(rollout["advantage"]) if options.normalize_advantage else rollout["advantage"]
-        loss = policy_gradient_loss(rollout["log_prob"], advantage, rollout["weight"]).item()
-        kept = ("loss/value", "policy/entropy", "loss/gradient_norm")
-        return {"loss/policy": loss, **{name: measured[name] for name in kept}}
+        kept = ("loss/policy", "loss/value", "policy/entropy", "loss/gradient_norm")
+        return {name: measured[name] for name in kept}
 
     def _learn(self, rollout: Tensors, steps: int) -> dict[str, float]:
         options, rows = self._options, self._networks.with_features(rollout)

@@ -29,9 +29,16 @@ class CoreNetwork:
 
     @classmethod
     def of(cls, network: nn.Module) -> CoreNetwork | None:
-        """None where torch has to compute it, or where others look into it."""
-        found = network.in_core() if isinstance(network, InCore) else None
-        return None if found is None else cls(*found)
+        """None where torch has to compute it, or where others look into it.
+
+        A class derived from one that the core knows may compute more: it has to say itself that it is known.
+        """
+        declared = "in_core" in vars(type(network))
+        found = network.in_core() if declared and isinstance(network, InCore) else None
+        if found is None:
+            return None
+        learnt = {id(parameter) for parameter in network.parameters() if parameter.requires_grad}
+        return cls(*found) if learnt == {id(weight) for weight in found[1]} else None
 
 
 def learnt_network(network: CoreNetwork, optimizer: CoreOptimizer, group: int = 0) -> LearntNetwork:
@@ -55,8 +62,8 @@ def fits_core(algorithm: object) -> bool:
 
 
 def watched(*optimizers: CoreOptimizer) -> bool:
-    """Whether someone wants to see steps before they are taken, which the core would not show."""
-    return any(optimizer._optimizer_step_pre_hooks for optimizer in optimizers)
+    """Whether someone wants to see steps as they are taken, which the core would not show."""
+    return any(one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks for one in optimizers)
 
 
 def heard(optimizer: CoreAdam, told: Sequence[float], max_grad_norm: GradNorm) -> tuple[float, float, float]:

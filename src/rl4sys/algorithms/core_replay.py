@@ -96,11 +96,11 @@ class CoreReplay:
         row = self._seen_by[0].row
         return Replayed(
             row(observation_of(rows, "obs.")).contiguous(),
-            unit(rows["action"]).contiguous(),
-            reward_scale * rows["reward"],
+            unit(rows["action"]).float().contiguous(),
+            (reward_scale * rows["reward"]).float().contiguous(),
             row(observation_of(rows, "next_obs.")).contiguous(),
-            rows["discount"] * ~rows["terminated"],
-            rows["weight"].float() if "weight" in rows else None,
+            (rows["discount"] * ~rows["terminated"]).float().contiguous(),
+            rows["weight"].float().contiguous() if "weight" in rows else None,
         )
 
     def next_values(self, rows: Replayed, noise: Tensor, temperature: float = 0.0) -> Tensor:

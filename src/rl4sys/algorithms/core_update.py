@@ -42,6 +42,8 @@ class Objective:
     normalize_advantage: bool
     max_grad_norm: GradNorm
     most_kl: float
+    by_ratio: bool = True
+    """Whether gains are by how much likelier actions became; else by their log-probabilities, as A2C has it."""
 
 
 class CoreUpdate:
@@ -69,7 +71,7 @@ class CoreUpdate:
 
         It ends there, after ``most`` minibatches, or after one that moved the policy further than ``most_kl``.
         """
-        columns = self._columns(rollout)
+        columns = self._columns(rollout, by_ratio=objective.by_ratio)
         core = self._prepared(columns, objective)
         measured: list[Array] = []
         left, spoilt = most or sys.maxsize, None
@@ -89,7 +91,7 @@ class CoreUpdate:
             remember_usual_norm(self._optimizer, mean, int(count))
         return found, spoilt
 
-    def _columns(self, rollout: Tensors) -> list[Tensor | None]:
+    def _columns(self, rollout: Tensors, *, by_ratio: bool) -> list[Tensor | None]:
         """As the core takes them."""
         assert isinstance(self._networks.actor, InCore)
         action, numbers = rollout["action"], self._deviations() is not None
@@ -98,7 +100,8 @@ class CoreUpdate:
             rollout.get("obs." + MASK),
             None if numbers else action.long(),
             action.float() if numbers else None,
-            *(rollout[name].float() for name in ("log_prob", "advantage", "weight", "value", "return")),
+            rollout["log_prob"].float() if by_ratio else None,
+            *(rollout[name].float() for name in ("advantage", "weight", "value", "return")),
         ]
         return [None if column is None else column.contiguous() for column in columns]
 

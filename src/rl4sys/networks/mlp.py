@@ -35,16 +35,20 @@ class MLP(nn.Module):
         self._core: CoreLayers | None = None
         self._steady = None if config.noisy else self._weights()
         """Weights that are the same tensors for ever; those of noisy layers are made anew of others."""
+        self._parts = list(self.modules())
 
     def forward(self, observation: Tensors) -> Tensor:
         row = self.row(observation)
         if self._core is None or row.device.type != "cpu":
             return self._layer_by_layer(row)
-        if self.output._forward_hooks:
+        if self._looked_into():
             # Whoever looks into the layers is shown them; the core keeps what is within to itself.
             with torch.no_grad():
                 self._layer_by_layer(row)
         return self._core(row.contiguous(), self._weights() if self._steady is None else self._steady)
+
+    def _looked_into(self) -> bool:
+        return any(part._forward_hooks or part._forward_pre_hooks for part in self._parts)
 
     def _weights(self) -> list[Tensor]:
         return [*self.hidden.weights(), *weights_of(self.output)]
@@ -57,7 +61,7 @@ class MLP(nn.Module):
         return flatten(observation, self._spec)
 
     def in_core(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
-        if self._core is None or self._steady is None or self.output._forward_hooks:
+        if self._core is None or self._steady is None or self._looked_into():
             return None
         return self._core, [weight for weight in self._steady if isinstance(weight, nn.Parameter)]
 

@@ -46,7 +46,10 @@ _TAPES: list[Tape] = []
 def _take_tape() -> Tape:
     from rl4sys._core import Tape
 
-    return _TAPES.pop() if _TAPES else Tape()
+    try:
+        return _TAPES.pop()
+    except IndexError:
+        return Tape()
 
 
 class CoreLayers:

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,12 +23,23 @@ struct TermGradients {
     float entropy;
 };
 
+inline void expectChoice(std::int64_t choice, std::size_t choices) {
+    if (choice >= 0 && static_cast<std::size_t>(choice) < choices) return;
+    throw std::out_of_range("an action is " + std::to_string(choice) + ", where there are " + std::to_string(choices) +
+                            " choices, from 0 on");
+}
+
 /// One choice or several at once, independent of each other: what is said of them adds up.
 class ChoiceLaw {
 public:
     explicit ChoiceLaw(std::vector<std::size_t> parts) : parts_(std::move(parts)) {}
 
     std::size_t parts() const noexcept { return parts_.size(); }
+
+    /// Throws where one of these is not a choice.
+    void expect(const std::int64_t* chosen) const {
+        for (std::size_t part = 0; part < parts_.size(); ++part) expectChoice(chosen[part], parts_[part]);
+    }
 
     /// Turns the outputs of a row into log-probabilities, and writes the probabilities. `legal` is null where all is.
     ActionTerms read(float* outputs, const bool* legal, const std::int64_t* chosen, float* probabilities) const noexcept {

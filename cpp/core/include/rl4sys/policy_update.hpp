@@ -20,7 +20,7 @@ struct Rollout {
     const bool* legal;  ///< By choice; null where all are.
     const std::int64_t* choices;
     const float* numbers;
-    const float* logProb;  ///< Of the actions, before the update.
+    const float* logProb;  ///< Of the actions, before the update; null where gains are not by ratios to it.
     const float* advantage;
     const float* weight;
     const float* value;  ///< By the critic, before the update.
@@ -119,6 +119,7 @@ private:
             const auto row = static_cast<std::size_t>(rows[r]);
             const bool* legal = rollout.legal == nullptr ? nullptr : rollout.legal + row * width;
             const std::int64_t* chosen = ofNumbers ? nullptr : rollout.choices + row * choices_.parts();
+            if (!ofNumbers) choices_.expect(chosen);
             const float* taken = ofNumbers ? rollout.numbers + row * width : nullptr;
             const auto terms =
                 ofNumbers ? normals.read(outputs, taken) : choices_.read(outputs, legal, chosen, gradient);
@@ -136,6 +137,10 @@ private:
 
     /// Takes note of the smaller of the plain and the clipped gain; how it grows with the log-probability.
     float clippedGain(const Rollout& rollout, std::size_t row, float advantage, float logProb, Measured& measured) {
+        if (rollout.logProb == nullptr) {
+            measured.policyLoss -= static_cast<double>(rollout.weight[row] * advantage * logProb);
+            return rollout.weight[row] * advantage;
+        }
         const float logRatio = logProb - rollout.logProb[row];
         const float ratio = std::exp(logRatio);
         const float within = std::clamp(ratio, 1.0f - objective_.clipRatio, 1.0f + objective_.clipRatio);

@@ -63,8 +63,7 @@ public:
         std::fill_n(values, rows, std::numeric_limits<float>::infinity());
         for (Frozen* target : targets_) {
             const float* given = target->forward(rows, judged_.data(), tape_);
-            // A NaN stays.
-            for (std::size_t r = 0; r < rows; ++r) values[r] = given[r] >= values[r] ? values[r] : given[r];
+            for (std::size_t r = 0; r < rows; ++r) values[r] = lesser(values[r], given[r]);
         }
         for (std::size_t r = 0; r < rows; ++r) values[r] -= temperature * logProb_[r];
     }
@@ -122,6 +121,9 @@ public:
     }
 
 private:
+    /// A NaN is less than anything, as torch has it.
+    static float lesser(float a, float b) noexcept { return std::isnan(a) || b >= a ? a : b; }
+
     void act(std::size_t rows, const float* outputs, const float* noise, bool smoothed) {
         action_.resize(rows * size_);
         logProb_.resize(rows);
@@ -166,7 +168,7 @@ private:
         for (std::size_t critic = 1; critic < judges; ++critic) {
             values = critics_[critic]->forward(rows, judged_.data());
             for (std::size_t r = 0; r < rows; ++r) {
-                if (values_[r] <= values[r]) continue;
+                if (std::isnan(values_[r]) || values_[r] <= values[r]) continue;
                 values_[r] = values[r];
                 least_[r] = critic;
             }
@@ -228,6 +230,7 @@ public:
     /// The next choice is judged by the target, and made by it too, or, if `doubled`, by the critic. `errors` becomes
     /// how far off each row was.
     CriticsMeasured learn(const ChosenTransitions& rows, bool doubled, Clipping& clipping, float* errors) {
+        for (std::size_t r = 0; r < rows.rows; ++r) expectChoice(rows.choice[r], critic_.outputs());
         nextValues(rows, doubled);
         const float* values = critic_.forward(rows.rows, rows.observation);
         CriticsMeasured measured{};
@@ -258,6 +261,8 @@ private:
         float most = -std::numeric_limits<float>::infinity();
         for (std::size_t c = 0; c < critic_.outputs(); ++c) {
             const float value = legal == nullptr || legal[c] ? values[c] : illegal;
+            // A NaN is more than anything, as torch has it.
+            if (std::isnan(value)) return c;
             if (value <= most) continue;
             most = value;
             found = c;
