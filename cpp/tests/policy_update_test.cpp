@@ -5,14 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <utility>
 #include <vector>
 
-#include "rl4sys/draws.hpp"
+#include "learnt_weights.hpp"
 
 namespace rl4sys {
 namespace {
@@ -26,9 +24,9 @@ class Learner {
 public:
     Learner(std::vector<std::size_t> parts, std::size_t outputs, bool masked)
         : actor_({inputs, 9, outputs}, "tanh", true, 1e-5f), critic_({inputs, 7, 1}, "relu", false, 1e-5f),
-          parts_(parts), observation_(numbers(steps * inputs)), taken_(numbers(steps * outputs)),
-          logProb_(steps, -1.5f), advantage_(numbers(steps)), weight_(steps, 1.0f), value_(steps, 0.0f),
-          target_(numbers(steps)), order_(steps) {
+          parts_(parts), observation_(weights_.numbers(steps * inputs)), taken_(weights_.numbers(steps * outputs)),
+          logProb_(steps, -1.5f), advantage_(weights_.numbers(steps)), weight_(steps, 1.0f), value_(steps, 0.0f),
+          target_(weights_.numbers(steps)), order_(steps) {
         std::iota(order_.begin(), order_.end(), 0);
         for (std::size_t step = 0; step < steps; ++step) {
             for (const std::size_t choices : parts_) choices_.push_back(static_cast<std::int64_t>(choices - 1));
@@ -36,48 +34,20 @@ public:
         for (std::size_t i = 0; masked && i < steps * outputs; ++i) {
             legal_.push_back(i % outputs != 0 || i / outputs % 2 == 0);
         }
-        learntActor_ = learnt(actor_);
-        learntCritic_ = learnt(critic_);
+        learntActor_ = weights_.learnt(actor_);
+        learntCritic_ = weights_.learnt(critic_);
         WeightPlace deviations{};
-        if (parts_.empty()) deviations = place(std::vector<float>(outputs, -0.5f));
+        if (parts_.empty()) deviations = weights_.place(std::vector<float>(outputs, -0.5f));
         update_ = std::make_unique<PolicyUpdate>(*learntActor_, *learntCritic_, parts_, deviations, objective, clipping);
     }
 
     Measured learn() { return update_->descend(rollout(), order_); }
 
-    std::vector<std::vector<float>> memory() const { return {memory_.begin(), memory_.end()}; }
+    std::vector<std::vector<float>> memory() const { return weights_.all(); }
 
     void spoil() { target_[3] = std::numeric_limits<float>::quiet_NaN(); }
 
 private:
-    std::vector<float> numbers(std::size_t count) {
-        std::vector<float> result(count);
-        for (float& number : result) number = static_cast<float>(draws_.uniform() - 0.5);
-        return result;
-    }
-
-    /// A weight of which Adam has seen nothing yet.
-    WeightPlace place(std::vector<float> values) {
-        const std::size_t count = values.size();
-        const auto keep = [&](std::vector<float> numbers) { return memory_.emplace_back(std::move(numbers)).data(); };
-        float* const kept = keep(std::move(values));
-        float* const means = keep(std::vector<float>(count, 0.0f));
-        float* const squares = keep(std::vector<float>(count, 0.0f));
-        return {kept, means, squares, keep({0.0f})};
-    }
-
-    std::unique_ptr<Learnt> learnt(const Layers& layers) {
-        std::vector<WeightPlace> places;
-        for (std::size_t n = 0; n < layers.count(); ++n) {
-            places.push_back(place(numbers(layers.inputs(n) * layers.outputs(n))));
-            places.push_back(place(numbers(layers.outputs(n))));
-            if (!layers.normalized(n)) continue;
-            places.push_back(place(numbers(layers.outputs(n))));
-            places.push_back(place(numbers(layers.outputs(n))));
-        }
-        return std::make_unique<Learnt>(layers, places, AdamOptions{1e-3f, 0.9f, 0.999f, 1e-8f});
-    }
-
     Rollout rollout() const {
         return {observation_.data(),
                 legal_.empty() ? nullptr : reinterpret_cast<const bool*>(legal_.data()),
@@ -90,13 +60,12 @@ private:
                 target_.data()};
     }
 
-    Draws draws_{7};
+    LearntWeights weights_;
     Layers actor_, critic_;
     std::vector<std::size_t> parts_;
     std::vector<float> observation_, taken_, logProb_, advantage_, weight_, value_, target_;
     std::vector<std::int64_t> order_, choices_;
     std::vector<std::uint8_t> legal_;
-    std::deque<std::vector<float>> memory_;
     std::unique_ptr<Learnt> learntActor_, learntCritic_;
     std::unique_ptr<PolicyUpdate> update_;
 };
