@@ -103,9 +103,16 @@ def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys,
 
 
 def test_a_network_that_only_torch_can_run_is_refused_by_a_pipeline(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
-    (tmp_path / "own_parts.py").write_text(OWN_PARTS)
-    (tmp_path / "own.yaml").write_text(OWN_CONFIG)
-    outcome = rl4sys("train", "own.yaml", "training.pipeline=true")
+    network = OWN_PARTS.partition('@register_buffer("own_rollout")')[0].replace('"wide"', '"wide_again"')
+    (tmp_path / "own_network.py").write_text(network)
+    (tmp_path / "own.yaml").write_text("""
+plugins: [own_network.py]
+algorithm: {name: ppo}
+environment: {name: CartPole-v1}
+network: {actor: {type: wide_again}}
+training: {pipeline: true}
+""")
+    outcome = rl4sys("train", "own.yaml")
     assert outcome.exit_code == 2
     assert "training.pipeline has the policy act while its network learns" in outcome.err
 
