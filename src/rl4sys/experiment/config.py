@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny
 
 from rl4sys.algorithms.base import AlgorithmConfig, Backend
 from rl4sys.algorithms.imitation import WarmStartConfig
@@ -133,15 +133,6 @@ class ExperimentConfig(Config):
     alerts: AlertSettings = AlertSettings()
     """What to be told of while it trains, and how."""
 
-    @model_validator(mode="after")
-    def _check_pipeline(self) -> Self:
-        if self.training.pipeline and (self.dataset is not None or not isinstance(self.buffer, RolloutConfig)):
-            what = "a dataset" if self.dataset is not None else f"the buffer {self.buffer.type}"
-            raise ValueError(
-                f"training.pipeline is for algorithms that learn from rollouts, such as ppo; it does not go with {what}"
-            )
-        return self
-
     def learner(self, device: str) -> LearnerConfig:
         """The part that decides how the Learner learns."""
         return LearnerConfig(
@@ -191,7 +182,18 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
             mistakes.append(_explain_unknown_block(str(key), algorithm))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
-    return parse(ExperimentConfig, blocks)
+    config = parse(ExperimentConfig, blocks)
+    _check_pipeline(config)
+    return config
+
+
+def _check_pipeline(config: ExperimentConfig) -> None:
+    if not config.training.pipeline or (config.dataset is None and isinstance(config.buffer, RolloutConfig)):
+        return
+    what = "a dataset" if config.dataset is not None else f"the buffer {config.buffer.type}"
+    raise ConfigError(
+        f"training.pipeline is for algorithms that learn from rollouts, such as ppo; it does not go with {what}"
+    )
 
 
 def _explain_unknown_block(key: str, algorithm: AlgorithmConfig | None) -> str:
