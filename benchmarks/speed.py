@@ -100,7 +100,7 @@ WORKS = (
         32768,
     ),
     Work("D", "PPO, CartPole-v1, 8 × 128, 10 epochs of 64", ALL, ppo(CARTPOLE, 8, 128, 10, 64), 2048, 15360, 8192),
-    Work("SAC", "SAC, Pendulum-v1, 256 × 256, batch 256", FEW, off_policy("sac", PENDULUM), 300, 800, 400),
+    Work("SAC", "SAC, Pendulum-v1, 256 × 256, batch 256", FEW, off_policy("sac", PENDULUM), 500, 1500, 1000),
     Work("TD3", "TD3, Pendulum-v1, 256 × 256, batch 256", FEW, off_policy("td3", PENDULUM), 300, 1200),
     Work(
         "DQN",
