@@ -56,6 +56,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh $(CORE)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/speed_page.py
 
 bench-quick: $(READY)
 	$(BIN)/python benchmarks/speed.py --quick

@@ -25,6 +25,7 @@ import matplotlib.pyplot as plt
 from peers.runner import OURS, Machine
 
 DOCS = Path(__file__).parent.parent / "docs"
+FIGURES = DOCS / "growth.json"
 LENGTH, EPOCHS, MINIBATCH = 128, 4, 256
 USUAL_ENVS, USUAL_WIDTH = 8, 64
 TIMED = {64: 60_000, 128: 40_000, 256: 20_000, 512: 10_000}
@@ -92,7 +93,7 @@ def main() -> None:
     print(f"{table([grown[point] for point in points])}\n\n{machine}")
     if not options.quick:
         kept = {"machine": asdict(machine), "points": [asdict(growth) for growth in grown.values()]}
-        (DOCS / "growth.json").write_text(json.dumps(kept, indent=1) + "\n")
+        FIGURES.write_text(json.dumps(kept, indent=1) + "\n")
         plot(grown, DOCS / "images" / "growth.png")
 
 
@@ -138,6 +139,22 @@ def plot(grown: dict[Point, Growth], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def section() -> str | None:
+    """For the page; None where nothing is kept."""
+    if not FIGURES.is_file():
+        return None
+    kept = json.loads(FIGURES.read_text())
+    return f"""## Growth
+
+PPO on CartPole-v1, rollouts of {LENGTH} steps of each environment, {EPOCHS} epochs of minibatches of {MINIBATCH},
+one core (`benchmarks/growth.py`). Memory is that of the whole process.
+
+![Growth](images/growth.png)
+
+{table([Growth(**point) for point in kept["points"]])}
+"""
 
 
 if __name__ == "__main__":

@@ -14,17 +14,15 @@ import argparse
 import json
 import platform
 import statistics
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
-import yaml
+import multigoal
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
+from runs import ROOT, SEEDS, command, trained
 
 from rl4sys.experiment.metrics import read_metrics
 
@@ -32,7 +30,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "results.json"
 NOTES = Path(__file__).parent / "learning_notes.md"
 """What is said on the page beside the figures."""
-SEEDS = (1, 2, 3)
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73")
 
@@ -104,7 +101,7 @@ class Result:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="rows to make anew")
-    parser.add_argument("--root", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--page", action="store_true", help="write the page from the figures that are there")
     options = parser.parse_args()
     results = read_results()
@@ -131,11 +128,7 @@ def write_results(results: dict[Row, list[Result]]) -> None:
 
 
 def obtain(row: Row, seed: int, root: Path) -> Result:
-    path = find(seed, root / row.name)
-    if path is None:
-        command([*row.arguments, "--seed", str(seed), "--root", str(root / row.name)])
-        path = find(seed, root / row.name)
-    assert path is not None
+    path = trained(row.arguments, seed, root / row.name)
     judged = json.loads(command(["evaluate", str(path), "--episodes", "100", "--json"]))
     status = json.loads((path / "status.json").read_text())
     rows = read_metrics(path / "metrics.jsonl")
@@ -147,20 +140,6 @@ def made_with(path: Path) -> str:
     provenance = json.loads((path / "configs/provenance.json").read_text())
     versions = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
     return f"{versions}, Python {provenance['python']}, {provenance['cpus']} CPUs, {platform.machine()}"
-
-
-def find(seed: int, folder: Path) -> Path | None:
-    for config in sorted(folder.glob("*/configs/config.yaml")):
-        settings: dict[str, Any] = yaml.safe_load(config.read_text())
-        status = json.loads((config.parent.parent / "status.json").read_text())
-        if settings["experiment"]["seed"] == seed and status["status"] == "completed":
-            return config.parent.parent
-    return None
-
-
-def command(arguments: list[str]) -> str:
-    call = [sys.executable, "-m", "rl4sys.cli.main", *arguments]
-    return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def plot(results: dict[Row, list[Result]], path: Path) -> None:
@@ -235,6 +214,7 @@ The curves show the evaluations during training.
 
 ![Curves](images/learning.png)
 
+{multigoal.section()}
 {written}"""
 
 

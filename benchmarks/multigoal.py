@@ -1,17 +1,20 @@
 """Whether soft Q-learning reaches each of the four goals of its plane: shares of many paths, and pictures.
 
-    python benchmarks/multigoal.py RUN... [--paths 1000] [--pictures docs/images]
+    python benchmarks/multigoal.py [--root experiments/results]
 
-RUN is the directory of a run of the experiment `sql_multigoal`. The policy draws its actions, as it did while it
-learnt. Pictures are of the first run.
+Trains the experiment `sql_multigoal` with seeds 1, 2 and 3, unless such runs are there. The policy draws its actions,
+as it did while it learnt. Shares are kept in docs/multigoal.json, for the page that learning.py writes; pictures are of
+the first run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
+from runs import ROOT, SEEDS, trained
 
 from rl4sys.algorithms.sql import SoftQ
 from rl4sys.environments.multigoal import GOALS, MultiGoal, MultiGoalOptions
@@ -22,6 +25,10 @@ from rl4sys.policy.draws import Draws
 from rl4sys.spec import STATE, Array
 from rl4sys.trainer import Progress, trained_learner, trained_policy
 
+EXPERIMENT = "sql_multigoal"
+DOCS = Path(__file__).parent.parent / "docs"
+FIGURES = DOCS / "multigoal.json"
+PATHS = 1000
 _LONGEST = 30
 _DRAWN = 50
 """Paths in a picture."""
@@ -29,16 +36,39 @@ _DRAWN = 50
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--paths", type=int, default=1000)
-    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args()
-    for directory in options.runs:
-        run = Run.open(directory)
-        paths = walk(trained_policy(run, "latest", Silent()), options.paths)
-        print(directory.name, *(f"{share:.1%}" for share in shares(paths)), "(right, left, up, down, none)")
-    if options.pictures:
-        draw(Run.open(options.runs[0]), options.pictures)
+    runs = [Run.open(trained(["train", EXPERIMENT], seed, options.root / EXPERIMENT)) for seed in SEEDS]
+    reached = [shares(walk(trained_policy(run, "latest", Silent()), PATHS)).tolist() for run in runs]
+    FIGURES.write_text(json.dumps(reached) + "\n")
+    draw(runs[0], DOCS / "images")
+    print(table(reached))
+
+
+def table(reached: list[list[float]]) -> str:
+    lines = ["| | right | left | up | down | none |", "|---" * 6 + "|"]
+    for seed, of_seed in zip(SEEDS, reached, strict=True):
+        lines.append(f"| seed {seed} | {' | '.join(f'{share:.1%}' for share in of_seed)} |")
+    return "\n".join(lines)
+
+
+def section() -> str:
+    """For the page of results; nothing where nothing is kept."""
+    if not FIGURES.is_file():
+        return ""
+    return f"""## Soft Q-learning on the plane with four goals
+
+Which goal each of {PATHS:,} paths ends at, after 10,000 steps (`python benchmarks/multigoal.py`; targets:
+at least 10 % each, and at most 15 % at none). The policy draws its actions, as it did while it learnt.
+
+{table(json.loads(FIGURES.read_text()))}
+
+Paths of seed 1, and in three places the value of every action (lines) with actions that were drawn (crosses):
+
+![Paths](images/multigoal_paths.png)
+
+![Values](images/multigoal_values.png)
+"""
 
 
 class Silent:

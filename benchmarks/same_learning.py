@@ -23,7 +23,7 @@ from peers.ledger import Ledger
 from peers.runner import Entrant
 
 FIGURES = Path(__file__).parent.parent / "docs" / "same_learning.json"
-EPISODES = 50
+EPISODES, SEEDS = 50, 10
 ARMS = {"native": "RL4Sys, native core", "torch": "RL4Sys, torch", "sb3": "SB3"}
 EPOCHS, MINIBATCH, RATE, CLIP, LONGEST = 10, 64, 3e-4, 0.2, 0.5
 VALUE_COEF = 0.5
@@ -99,7 +99,7 @@ TASKS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(task.name for task in TASKS))
-    parser.add_argument("--seeds", type=int, default=10, help="how many")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
     parser.add_argument("--jobs", type=int, default=1, help="how many learn at once")
     parser.add_argument("--anew", action="store_true", help="forget the figures that are kept")
     options = parser.parse_args()
@@ -174,6 +174,19 @@ def rank_of(value: float, among: Sequence[float]) -> float:
     """From 1; equals share the mean of their ranks."""
     below = sum(other < value for other in among)
     return below + (among.count(value) + 1) / 2
+
+
+def section() -> str | None:
+    """For the page; None where nothing is kept."""
+    if not FIGURES.is_file():
+        return None
+    return f"""## The same learning
+
+PPO with one set of settings, {SEEDS} seeds each, judged greedily over {EPISODES} episodes (`same_learning.py`);
+p is that of Mann and Whitney's test, two-sided.
+
+{table(TASKS, range(1, SEEDS + 1), Ledger(FIGURES))}
+"""
 
 
 if __name__ == "__main__":

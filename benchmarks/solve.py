@@ -25,7 +25,7 @@ from peers.runner import Entrant, Machine
 from rl4sys.config import load
 
 FIGURES = Path(__file__).parent.parent / "docs" / "solve.json"
-EPISODES = 20
+EPISODES, SEEDS = 20, 5
 ARMS = ("ours", "sb3")
 TITLES = {"ours": "RL4Sys", "sb3": "SB3"}
 
@@ -111,7 +111,7 @@ class Solution:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(task.name for task in TASKS))
-    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
     parser.add_argument("--anew", action="store_true", help="forget the figures that are kept")
     options = parser.parse_args()
     ledger, seeds = Ledger(FIGURES, anew=options.anew), range(1, options.seeds + 1)
@@ -168,6 +168,19 @@ def row(title: str, solved: Sequence[Solution], slow: float) -> str:
     # Where most seeds failed there is no number to compare.
     ratio = f"{slow / median:.1f}" if math.isfinite(median) and math.isfinite(slow) else "—"
     return f"{title} | {found} of {len(solved)} | {each} | **{median:.1f}** | {steps:,.0f} | {ratio}"
+
+
+def section() -> str | None:
+    """For the page; None where nothing is kept."""
+    if not FIGURES.is_file():
+        return None
+    return f"""## How soon a task is solved
+
+Seconds of training until {EPISODES} greedy episodes reach the goal on average (`benchmarks/solve.py`): the shipped
+experiments beside SB3 with the settings that RL Zoo tuned for it, each on one core.
+
+{table(TASKS, range(1, SEEDS + 1), Ledger(FIGURES))}
+"""
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rl4sys.config import parse
+from rl4sys.environments import mujoco_log
 from rl4sys.environments.base import step_limit
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
@@ -51,6 +53,27 @@ def test_every_family_goes_on_exactly_after_a_restore(family: str) -> None:
     assert as_bytes(other.collect(policy, 0, 60)) == expected
     assert expected[0] != as_bytes(before)[0]
     assert len({t.columns[name].tobytes() for t in before[:2] for name in t.columns if "obs." in name}) > 1
+
+
+def test_what_mujoco_complains_of_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mujoco_log, "_told", set())
+    environment = make_environment(config_of(name="HalfCheetah-v5"))
+    environment.reset(seed=1)
+    physics: Any = environment.unwrapped
+    for _ in range(2):
+        physics.data.qvel[:] = 1e20
+        physics.do_simulation(np.zeros(6), 5)
+    assert [record.message.partition(" at ")[0] for record in caplog.records] == [
+        "MuJoCo: Nan, Inf or huge value in QVEL"
+    ]
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pydantic import Field
 from rl4sys.config import Config, did_you_mean, parse
 from rl4sys.environments.base import Environment, limit_spec
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.mujoco_log import tell_mujoco_warnings_once
 from rl4sys.environments.renderer import choose_renderer
 from rl4sys.errors import ConfigError
 from rl4sys.spec import Array
@@ -42,6 +43,7 @@ def make_dm_control(config: EnvironmentConfig) -> Environment:
     choose_renderer(otherwise="off")
     from dm_control import suite
 
+    tell_mujoco_warnings_once()
     options = parse(DMControlOptions, config.options, "environment.options")
     domain, _, task = config.name.partition("-")
     if (domain, task) not in suite.ALL_TASKS:

@@ -10,6 +10,7 @@ import gymnasium
 from rl4sys.config import did_you_mean
 from rl4sys.environments.base import Environment
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.mujoco_log import tell_mujoco_warnings_once
 from rl4sys.environments.prepare import prepare
 from rl4sys.errors import ConfigError, MissingExtraError, RL4SysError
 from rl4sys.registry import ENVIRONMENTS
@@ -44,6 +45,8 @@ def make_environment(config: EnvironmentConfig) -> Environment:
 def make_gym(config: EnvironmentConfig) -> Environment:
     """A Gymnasium environment; never with a render mode, which slows some to less than half."""
     limit = None if config.max_episode_steps is None else _UNLIMITED
+    if config.name in gymnasium.registry and "mujoco" in str(gymnasium.registry[config.name].entry_point):
+        tell_mujoco_warnings_once()
     return gymnasium.make(config.name, max_episode_steps=limit, disable_env_checker=True, **config.options)
 
 
