@@ -82,7 +82,7 @@ ROWS = (
     Row("ddpg_pendulum", "DDPG, Pendulum-v1", "−152", -200),
     Row("sac_halfcheetah", "SAC, HalfCheetah-v5", "4747", 4000, earlier=(30_000, 3000)),
     Row("td3_halfcheetah", "TD3, HalfCheetah-v5", "3891", 3000),
-    Row("ppo_pong", "PPO, Pong of 42 by 42", "—", -18),
+    Row("ppo_pong", "PPO, Pong of 64 by 64", "—", -18),
 )
 
 
