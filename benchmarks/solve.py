@@ -162,12 +162,12 @@ def table(tasks: Sequence[Task], seeds: Sequence[int], ledger: Ledger) -> str:
 
 def row(title: str, solved: Sequence[Solution], slow: float) -> str:
     median = statistics.median(one.seconds for one in solved)
-    each = ", ".join(f"{one.seconds:.1f}" if one.found else "not" for one in solved)
+    each = ", ".join(f"{one.seconds:.3g}" if one.found else "not" for one in solved)
     steps = statistics.median(one.steps for one in solved)
     found = sum(one.found for one in solved)
     # Where most seeds failed there is no number to compare.
     ratio = f"{slow / median:.1f}" if math.isfinite(median) and math.isfinite(slow) else "—"
-    return f"{title} | {found} of {len(solved)} | {each} | **{median:.1f}** | {steps:,.0f} | {ratio}"
+    return f"{title} | {found} of {len(solved)} | {each} | **{median:.3g}** | {steps:,.0f} | {ratio}"
 
 
 def section() -> str | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rl4sys.algorithms.ppo import PPOConfig
+from rl4sys.buffers.rollout import RolloutConfig
+from rl4sys.learner import LearnerConfig, build_learner
+from rl4sys.networks.cnn import CNNConfig
 from rl4sys.normalization import Moments, ObservationNormalizer, RewardNormalizer
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 
@@ -74,3 +80,25 @@ def test_a_restored_normalizer_goes_on_identically(kind: str) -> None:
     for normalizer in (one, other):
         normalizer.see(pieces[2])
     assert repr(one.state()) == repr(other.state()) != repr(make().state())
+
+
+def test_bytes_that_are_normalised_are_not_scaled_again() -> None:
+    spec = Spec({"screen": Box((36, 36, 1), "uint8", (0.0,), (255.0,))}, Discrete(2))
+    network = CNNConfig(hidden_dims=[8])
+    settings = LearnerConfig(
+        algorithm=PPOConfig(name="ppo"),
+        networks={"actor": network, "critic": network},
+        buffer=RolloutConfig(type="trajectory", size=16),
+        normalize_obs=True,
+    )
+    learner = build_learner(spec, settings, seed=1)
+    screens = np.random.default_rng(0).integers(100, 110, (17, *spec.observation["screen"].shape), np.uint8)
+    columns = {"obs.screen": screens, "action": np.zeros(16, np.int64), "log_prob": np.full(16, -0.7, np.float32)}
+    learner.learn([Trajectory(0, {**columns, "reward": np.ones(16, np.float32)}, terminated=True)])
+    snapshot = learner.snapshot()
+    operations = [operation.name for operation in snapshot.program.body]
+    assert (snapshot.spec, operations[0], "scale" in operations) == (spec, "normalize", False)
+    live, observation = learner._live_policy(), {"screen": screens}
+    frozen = SnapshotPolicy(snapshot).act(observation, {}, Draws(1))
+    np.testing.assert_allclose(live.act(observation, {}, Draws(1)).log_prob, frozen.log_prob, atol=1e-5)
+    assert learner.version == 1

@@ -46,11 +46,12 @@ class Learner:
         self, spec: Spec, config: LearnerConfig, seed: np.random.SeedSequence, provided: Provided = NOTHING
     ) -> None:
         algorithm_seed, batch_seed = seed.spawn(2)
-        self.algorithm = _build_algorithm(_recipe(spec, config, algorithm_seed, provided))
+        self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
+        seen = self._observations.spec if self._observations else spec
+        self.algorithm = _build_algorithm(_recipe(seen, config, algorithm_seed, provided))
         self._buffer = self.algorithm.make_buffer()
         self._rng = np.random.default_rng(batch_seed)
         self._start = config.warm_start
-        self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
         gamma = float(getattr(config.algorithm, "gamma", 1.0))
         self._rewards = RewardNormalizer(gamma) if config.normalize_reward else None
         self.version = 0

@@ -13,7 +13,7 @@ from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.program import Operation
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.spec import MASK, Array, Columns, Spec, State
+from rl4sys.spec import MASK, Array, Box, Columns, Spec, State
 from rl4sys.trajectory import Trajectory
 
 LIMIT = 10.0
@@ -58,9 +58,16 @@ class ObservationNormalizer:
     """Shifts and scales every observation but the mask, element by element, to mean 0 and deviation 1."""
 
     def __init__(self, spec: Spec) -> None:
+        self._spec = spec
         self._moments = {name: Moments(space.shape) for name, space in spec.observation.items() if name != MASK}
         self._in_force: dict[str, tuple[Array, Array]] = {}
         self.put_in_force()
+
+    @property
+    def spec(self) -> Spec:
+        """What networks are given: of bytes, too, numbers that no one need scale any more."""
+        seen = {name: Box(self._spec.observation[name].shape, low=(-LIMIT,), high=(LIMIT,)) for name in self._moments}
+        return Spec({**self._spec.observation, **seen}, self._spec.action)
 
     def see(self, trajectory: Trajectory) -> None:
         for name, moments in self._moments.items():
@@ -84,7 +91,7 @@ class ObservationNormalizer:
         names = ("normalizer.mean", "normalizer.scale")
         program = snapshot.program.after(Operation("normalize", names, {"limit": LIMIT}))
         weights = {**snapshot.weights, names[0]: mean, names[1]: scale}
-        return Snapshot(snapshot.version, snapshot.spec, program, weights)
+        return Snapshot(snapshot.version, self._spec, program, weights)
 
     def state(self) -> State:
         return {

@@ -30,7 +30,8 @@ class EnvironmentConfig(Config):
     """Step all copies in C++ threads (envpool, where it has the name): faster, but a resumed run begins new episodes,
     so it is not exact; evaluation uses the plain environment of that name."""
     normalize_obs: bool = False
-    """Shift and scale observations to mean 0 and deviation 1, by statistics that are part of the policy."""
+    """Shift and scale observations to mean 0 and deviation 1, each number and pixel by its own statistics, which are
+    part of the policy."""
     normalize_reward: bool = False
     """Divide rewards by the deviation of the discounted return, for learning only."""
     clip_reward: float | None = Field(default=None, gt=0)
