@@ -24,6 +24,8 @@ from peers.works import FEW, WORKS, Work
 
 FIGURES = Path(__file__).parent.parent / "docs" / "speed.json"
 
+ENVPOOL: dict[str, Any] = {"environment_more": {"vectorized": "envpool"}}
+PIPELINE: dict[str, Any] = {"training_more": {"pipeline": True}}
 SBX = Entrant("sbx", "SBX", "sb3", "sbx")
 ENTRANTS = (
     OURS,
@@ -32,14 +34,10 @@ ENTRANTS = (
     Entrant("cleanrl", "CleanRL", "cleanrl", "cleanrl"),
     Entrant("rllib", "RLlib", "rllib", "rllib"),
     Entrant("torchrl", "TorchRL", "torchrl_ppo", "torchrl"),
-    replace(OURS, name="envpool", title="RL4Sys, envpool", changes={"environment_more": {"vectorized": "envpool"}}),
-    replace(
-        OURS,
-        name="pipeline",
-        title="RL4Sys, pipeline, two cores",
-        changes={"training_more": {"pipeline": True}},
-        pinned=False,
-    ),
+    replace(OURS, name="envpool", title="RL4Sys, envpool", changes=ENVPOOL),
+    replace(OURS, name="envpool_two", title="RL4Sys, envpool, two cores", changes=ENVPOOL, pinned=False),
+    replace(OURS, name="pipeline", title="RL4Sys, pipeline, two cores", changes=PIPELINE, pinned=False),
+    replace(OURS, name="both", title="RL4Sys, both, two cores", changes=ENVPOOL | PIPELINE, pinned=False),
     replace(SB3, name="sb3_two", title="SB3, two cores", pinned=False),
     replace(SBX, name="sbx_two", title="SBX, two cores", pinned=False),
 )

@@ -27,7 +27,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 NOTES = Path(__file__).parent / "speed_notes.md"
 """What is said on the page beside the figures."""
 # Okabe and Ito's colours, which the colour-blind can tell apart.
-COLOURS = ("#0072B2", "#999999", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#BBBBBB", "#F5C56B")
+PEERS = ("#999999", "#E69F00", "#009E73", "#CC79A7", "#D55E00")
+COLOURS = ("#0072B2", *PEERS, "#56B4E9", "#56B4E9", "#56B4E9", "#56B4E9", "#BBBBBB", "#F5C56B")
 
 
 def main() -> None:

@@ -105,6 +105,8 @@ def table(kept: Mapping[str, Mapping[str, float]]) -> str:
     lines = [f"| | {' | '.join(kept)} |", "|---" * (len(kept) + 1) + "|"]
     for part in (*PARTS, REST):
         lines.append(f"| {part} | {' | '.join(f'{of_work[part]:.1%}' for of_work in kept.values())} |")
+    limits = (1 / of_work["environments"] for of_work in kept.values())
+    lines.append(f"| **times as fast, if only environments took time** | {' | '.join(f'{x:.1f}' for x in limits)} |")
     return "\n".join(lines)
 
 

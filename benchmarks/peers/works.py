@@ -46,7 +46,7 @@ WORKS = (
     Work(
         "C",
         "PPO, LunarLander-v3, 16 × 1024, 4 epochs of 64",
-        (*MORE, "envpool", "pipeline", "sb3_two", "sbx_two"),
+        (*MORE, "envpool", "envpool_two", "pipeline", "both", "sb3_two", "sbx_two"),
         ppo(LANDER, 16, 1024, 4, 64),
         16384,
         98304,
