@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from rl4sys.errors import CheckpointError, ConfigError, NumericalError, RunError
 from rl4sys.experiment.metrics import read_metrics
 from rl4sys.experiment.run import Run
 from rl4sys.experiment.tree import split
-from rl4sys.trainer import Trainer
+from rl4sys.trainer import Errand, Trainer
+from rl4sys.trajectory import Trajectory
 
 from .conftest import Silent, small_config
 
@@ -338,6 +340,21 @@ def test_a_pipeline_learns_one_version_behind_and_loses_nothing(make_trainer: Ma
     assert ahead.progress().steps == plain.progress().steps
     assert ahead._learner.steps == ahead.progress().steps
     assert fingerprint(ahead) != fingerprint(plain)
+
+
+def test_a_pipeline_has_its_threads_take_turns_often_and_leaves_python_as_it_was(
+    make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, seen, collect = sys.getswitchinterval(), [], Trainer._collect
+
+    def seeing(trainer: Trainer, errand: Errand) -> list[Trajectory]:
+        seen.append(sys.getswitchinterval())
+        return collect(trainer, errand)
+
+    monkeypatch.setattr(Trainer, "_collect", seeing)
+    make_trainer("ppo", PIPELINE).train()
+    assert 0 < max(seen) < usual / 10
+    assert sys.getswitchinterval() == usual
 
 
 def test_two_runs_of_a_pipeline_are_identical(make_trainer: MakeTrainer) -> None:
