@@ -20,6 +20,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from rl4sys.server.journal import read_trajectories
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.call import Credentials, ask_status, open_channel
@@ -106,6 +107,10 @@ class LiveServer:
             return policy if policy is not None and holds(policy) else None
 
         return eventually(look, LEARNING_SECONDS)
+
+    def archived_steps(self, policy_id: str) -> int:
+        """How many steps are on disk of a policy whose journal keeps everything."""
+        return sum(len(trajectory) for trajectory in read_trajectories(self.root / policy_id))
 
 
 @contextmanager

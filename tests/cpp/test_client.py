@@ -17,7 +17,6 @@ import pytest
 import trustme
 
 from rl4sys.client import RL4SysAction, RL4SysAgent
-from rl4sys.server.journal import read_trajectories
 from tests.cpp.conftest import Binary
 from tests.live import SMALL_PPO, LiveServer, eventually, running_server
 
@@ -97,10 +96,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield running
 
 
-def received(server: LiveServer, policy_id: str) -> int:
-    return sum(len(trajectory) for trajectory in read_trajectories(server.root / policy_id))
-
-
 def test_a_cpp_system_is_learnt_from_and_adopts_what_was_learnt(server: LiveServer, drive: StartDrive) -> None:
     seen = drive(server.address, "cpp", threads=2, pause=500).result()
     assert seen["decisions"] == seen["steps_acknowledged"] == 4000
@@ -174,7 +169,7 @@ def test_python_and_cpp_clients_of_one_policy_both_contribute(server: LiveServer
     assert len(versions) > 2
     seen = system.stop()
     assert seen["versions_adopted"] > 2
-    assert received(server, "shared") >= seen["steps_acknowledged"] + 900
+    assert server.archived_steps("shared") >= seen["steps_acknowledged"] + 900
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_a_cpp_system_nothing(tmp_path: Path, drive: StartDrive) -> None:
@@ -195,7 +190,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_a_cpp_system_nothing(tmp_p
         assert seen["reasons"] == [""], "the last model stays in use while the server is away"
         assert seen["dropped_steps"] == seen["steps_waiting"] == 0
         assert seen["steps_acknowledged"] == seen["decisions"] > 2000
-        total = received(server, "killed")
+        total = server.archived_steps("killed")
         assert total == seen["steps_acknowledged"], "each exactly once"
         server.await_policy("killed", lambda policy: policy.steps_used == total)
     # Decisions that waited for a connection, a backoff or an answer would take up most of the time it was away.
@@ -228,12 +223,12 @@ def test_what_a_killed_cpp_process_had_on_disk_is_sent_by_a_python_one(tmp_path:
         spool = tmp_path / "spool" / "heir"
         eventually(lambda: list(spool.glob("*/*.segment")))
         system.kill()
-        before = received(server, "heir")
+        before = server.archived_steps("heir")
         server.start()
         config = {"client_id": "heir", **SIZES, **SMALL_PPO, "server": {"address": server.address}}
         with RL4SysAgent({**config, "outbox": {"spool": str(tmp_path / "spool")}}):
             eventually(lambda: not list(spool.glob("*/*.segment")))
-        assert received(server, "heir") > before
+        assert server.archived_steps("heir") > before
 
 
 def test_tokens_and_certificates_work_and_a_wrong_token_is_told(tmp_path: Path, drive: StartDrive) -> None:

@@ -126,7 +126,7 @@ def test_a_server_killed_20_times_under_load_learns_all_it_acknowledged_exactly_
     assert statistics.dropped_steps == 0
     assert statistics.steps_waiting == 0
     assert system.reasons == {None}, "the last model stays in use while the server is away"
-    received = sum(len(trajectory) for trajectory in read_trajectories(server.root / policy_id))
+    received = server.archived_steps(policy_id)
     assert received == statistics.steps_acknowledged > 5000
     policy = server.await_policy(policy_id, lambda policy: policy.steps_used == received)
     newest = server.root / policy_id / "versions" / f"{policy.version:012d}.safetensors"
@@ -212,7 +212,7 @@ def test_a_network_that_is_cut_and_mended_loses_nothing(archiving_server: LiveSe
         statistics = agent.statistics()
     cable.close()
     assert (statistics.dropped_steps, statistics.steps_waiting) == (0, 0)
-    received = sum(len(trajectory) for trajectory in read_trajectories(archiving_server.root / "cable"))
+    received = archiving_server.archived_steps("cable")
     assert received == statistics.steps_acknowledged > 1500
 
 
@@ -267,10 +267,12 @@ def test_a_client_killed_in_the_middle_leaves_its_data_and_its_next_life_goes_on
             assert client.stdout.readline() == b"going\n"
             archiving_server.await_policy("mortal", lambda policy, life=life: policy.steps_received > 300 * life)
             os.kill(client.pid, signal.SIGKILL)
-    policy = archiving_server.await_policy("mortal", lambda policy: not policy.clients and policy.steps_waiting == 0)
+    # The last that arrived may still be in line for the disk when its client is known to be gone.
+    policy = archiving_server.await_policy(
+        "mortal", lambda policy: not policy.clients and policy.steps_used == archiving_server.archived_steps("mortal")
+    )
     assert policy.state == "learning"
-    received = sum(len(trajectory) for trajectory in read_trajectories(archiving_server.root / "mortal"))
-    assert policy.steps_used == received > 600
+    assert policy.steps_used > 600
 
 
 def test_two_processes_with_one_id_both_teach_the_policy(archiving_server: LiveServer, tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_two_processes_with_one_id_both_teach_the_policy(archiving_server: LiveS
         for agent in (one, two):
             agent.close()
         acknowledged = [agent.statistics().steps_acknowledged for agent in (one, two)]
-    received = sum(len(trajectory) for trajectory in read_trajectories(archiving_server.root / "twin"))
+    received = archiving_server.archived_steps("twin")
     assert received == sum(acknowledged)
     policy = archiving_server.await_policy("twin", lambda policy: policy.steps_used == received)
     newest = archiving_server.root / "twin/versions" / f"{policy.version:012d}.safetensors"
