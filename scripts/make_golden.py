@@ -240,6 +240,17 @@ def compose_noise(maker: Maker) -> Operation:
     return Operation("squash", ("low", "high"))
 
 
+def compose_noisy(maker: Maker) -> Operation:
+    """Layers whose weights carry noise, one of them for parts."""
+    for inputs, outputs, rows in ((INPUTS, 12, 1), (4, 5, 3), (15, 4, 1)):
+        shapes = {"weight": (outputs, inputs), "bias": (outputs,)}
+        weights = {name: maker.uniform(*shape, scale=1.0 / np.sqrt(inputs)) for name, shape in shapes.items()}
+        noise = {f"{name}_noise": maker.uniform(*shape, scale=0.3) for name, shape in shapes.items()}
+        maker.add("noisy_linear", weights=weights | noise, **({"rows": rows} if rows > 1 else {}))
+        maker.add("tanh")
+    return Operation("categorical")
+
+
 PLAIN = {"state": Box((INPUTS - 2,)), "grid": Box((2, 1))}
 COMPOSED = {
     "cnn": Composed(Spec({"frame": Box((5, 5, 2)), "state": Box((2,))}, Discrete(4)), 13, compose_cnn),
@@ -249,6 +260,7 @@ COMPOSED = {
     "gru": Composed(Spec(PLAIN, Discrete(4)), 15, compose_gru),
     "lstm": Composed(Spec(PLAIN, TORQUES), 16, compose_lstm),
     "noise": Composed(Spec(PLAIN, TORQUES), 17, compose_noise),
+    "noisy": Composed(Spec(PLAIN, Discrete(4)), 18, compose_noisy),
 }
 
 

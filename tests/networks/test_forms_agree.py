@@ -22,6 +22,7 @@ from rl4sys.networks.base import (
 )
 from rl4sys.networks.chained import Chained, head_spec
 from rl4sys.networks.dueling import Dueling
+from rl4sys.networks.noisy import quiet, renew_noise
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_form import NumpyProgram
 from rl4sys.policy.portable import flat_rows
@@ -175,6 +176,25 @@ def test_the_program_and_torch_draw_the_same_actions(case: str) -> None:
     actions, log_probs = program.act(flat_rows(columns, names), columns.get(MASK), Draws(7), memory)
     close(actions.reshape(decision.action.shape), decision.action)
     close(log_probs, decision.log_prob)
+
+
+def test_a_greedy_policy_is_without_the_noise_of_its_network() -> None:
+    spec, network = built("mlp_noisy")
+    renew_noise(network, np.random.default_rng(2))
+    columns = observations(spec, rows=9)
+    seen = to_tensors(columns, torch.device("cpu"))
+    with torch.no_grad():
+        noisy = network(seen)
+        with quiet(network):
+            plain = network(seen)
+    assert float((noisy - plain).abs().max()) > 1e-2
+    live, snapshot = TorchPolicy(spec, network, Operation("categorical")), snapshot_of(spec, network)
+    close(Outputs(snapshot).of(columns), noisy)
+    for greedy in (snapshot.greedy(), live.greedy().snapshot(0)):
+        close(Outputs(greedy).of(columns), plain)
+    assert live.greedy().act(columns, {}, Draws(1)).action.tolist() == plain.argmax(1).tolist()
+    with torch.no_grad():
+        close(network(seen), noisy)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -114,6 +114,12 @@ class Builder:
             self.layer(rows * self.whole(10))
         self.layer(self.whole(40 if rows > 1 else 70), rows=rows)
 
+    def _noisy_linear(self) -> None:
+        self._linear()
+        operation = self.body[-1]
+        noise = tuple(self.array(*self.weights[name].shape, scale=0.3) for name in operation.weights)
+        self.body[-1] = replace(operation, name="noisy_linear", weights=operation.weights + noise)
+
     def _layer_norm(self) -> None:
         rows = self.whole(5)
         width = self.whole(20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from rl4sys.networks.base import Recurrent, export, memory_size, to_array
+from rl4sys.networks.noisy import quiet
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_form import draw
@@ -28,6 +30,8 @@ class TorchPolicy:
     network: nn.Module
     head: Operation
     head_weights: Columns = field(default_factory=dict)
+    is_greedy: bool = False
+    """Without chance: the network is without noise as well."""
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         device = next(self.network.parameters()).device
@@ -38,12 +42,14 @@ class TorchPolicy:
         return Decision(action.reshape(len(action), *self.spec.action.shape), log_prob, kept)
 
     def greedy(self) -> TorchPolicy:
-        return replace(self, head=self.head.greedy())
+        return replace(self, head=self.head.greedy(), is_greedy=True)
 
     def snapshot(self, version: int) -> Snapshot:
         """The policy as it is now; an `ExportError` says why where the network has no such form."""
         body = export(self.network, "actor")
-        return Snapshot(version, self.spec, Program(body.operations, self.head), {**body.weights, **self.head_weights})
+        program = Program(body.operations, self.head)
+        snapshot = Snapshot(version, self.spec, program, {**body.weights, **self.head_weights})
+        return snapshot.greedy() if self.is_greedy else snapshot
 
     @torch.no_grad()
     def _outputs(self, observation: Mapping[str, torch.Tensor], memory: Columns) -> tuple[Array, Array, Array]:
@@ -51,7 +57,8 @@ class TorchPolicy:
         rows, network = len(next(iter(observation.values()))), self.network
         held = memory_of(memory, rows, memory_size(network))
         if not isinstance(network, Recurrent):
-            return to_array(network(observation)), held, held
+            with quiet(network) if self.is_greedy else nullcontext():
+                return to_array(network(observation)), held, held
         outputs, after = network.step(observation, torch.from_numpy(held).to(next(network.parameters()).device))
         return to_array(outputs), held, to_array(after)
 

@@ -47,12 +47,10 @@ class SelfAttention(nn.Module):
         """``legal`` is the value that says which rows are."""
         normal = write_norm(writer, f"{label}.norm", self.norm, source, rows)
         layers = {"query": self.query, "key": self.key, "value": self.value}
-        sources = [
-            writer.linear(f"{label}.{name}", (layer.weight, layer.bias), normal, rows) for name, layer in layers.items()
-        ]
+        sources = [writer.linear(f"{label}.{name}", layer, normal, rows) for name, layer in layers.items()]
         sources += [legal] if legal is not None else []
         mixed = writer.add("attention", *sources, heads=self._heads, rows=rows, keys=rows)
-        joined = writer.linear(f"{label}.join", (self.join.weight, self.join.bias), mixed, rows)
+        joined = writer.linear(f"{label}.join", self.join, mixed, rows)
         return writer.add("add", source, joined)
 
     def _by_head(self, x: Tensor) -> Tensor:

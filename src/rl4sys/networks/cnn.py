@@ -12,7 +12,6 @@ from rl4sys.errors import ConfigError
 from rl4sys.networks.base import Blueprint, Tensors, seen_names, side_by_side
 from rl4sys.networks.images import Channels, Image, Impala, Nature
 from rl4sys.networks.layers import HIDDEN_GAIN, Activation, Hidden, LayersConfig, initialize
-from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 
 
@@ -72,5 +71,5 @@ class CNN(nn.Module):
             features.append(encoder.write(writer, f"image{index}", pixels))
         if self._others:
             features.append(writer.observations(self._spec, self._others))
-        writer.linear("output", weights_of(self.output), self.hidden.write(writer, writer.concat(features)))
+        writer.linear("output", self.output, self.hidden.write(writer, writer.concat(features)))
         return writer.body()

@@ -30,7 +30,7 @@ class Dueling(nn.Module):
         *before, last = body.operations
         centred = np.eye(self._choices) - 1 / self._choices
         join = np.kron(np.hstack([np.ones((self._choices, 1)), centred]), np.eye(self._atoms))
-        if last.name != "linear" or last.options:
+        if last.name not in ("linear", "noisy_linear") or last.options:
             names = (f"{prefix}.join.weight", f"{prefix}.join.bias")
             weights = dict(zip(names, (join.astype(np.float32), np.zeros(len(join), np.float32)), strict=True))
             return Body((*body.operations, Operation("linear", names)), {**body.weights, **weights})

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from rl4sys.networks.attention import SelfAttention, mean_of_rows, rows_observation
 from rl4sys.networks.base import Blueprint, Tensors, seen_names, side_by_side
 from rl4sys.networks.layers import HIDDEN_GAIN, Activation, Hidden, LayersConfig, initialize
-from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import MASK_NUMBERS
 from rl4sys.spec import MASK, MultiDiscrete, Spec
@@ -83,10 +82,10 @@ class Items(nn.Module):
         x = self.hidden.write(writer, x, rows=items)
         if self.attention is not None:
             x = self.attention.write(writer, "attention", x, items, legal)
-        outputs = [writer.linear("score", weights_of(self.score), x, items)] if self.score is not None else []
+        outputs = [writer.linear("score", self.score, x, items)] if self.score is not None else []
         if self.pool is not None:
             mean = writer.add("mean_rows", *([x] if legal is None else [x, legal]), rows=items)
-            outputs.append(writer.linear("pool", weights_of(self.pool), mean))
+            outputs.append(writer.linear("pool", self.pool, mean))
         writer.concat(outputs)
         return writer.body()
 

@@ -96,7 +96,7 @@ class Hidden(nn.Module):
     def write(self, writer: BodyWriter, source: int, label: str = "hidden.", rows: int = 1) -> int:
         """The layers for each of ``rows`` parts of the value ``source``."""
         for index, layer in enumerate(self.linears()):
-            source = writer.linear(f"{label}{index}", weights_of(layer), source, rows)
+            source = writer.linear(f"{label}{index}", layer, source, rows)
             norm = self.norms[index] if self.norms else None
             if isinstance(norm, nn.LayerNorm):
                 source = writer.layer_norm(f"{label}{index}.norm", (norm.weight, norm.bias), norm.eps, source, rows)

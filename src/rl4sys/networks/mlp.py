@@ -72,5 +72,5 @@ class MLP(nn.Module):
     def export(self, prefix: str) -> Body:
         writer = BodyWriter(prefix)
         features = self.hidden.write(writer, ROW, label="")
-        writer.linear(str(len(self.hidden.layers)), weights_of(self.output), features)
+        writer.linear(str(len(self.hidden.layers)), self.output, features)
         return writer.body()

@@ -20,7 +20,6 @@ from rl4sys.networks.base import (
     side_by_side,
 )
 from rl4sys.networks.layers import ACTIVATIONS, HIDDEN_GAIN, Hidden, LayersConfig, initialize
-from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.registry import NETWORKS
 from rl4sys.spec import MASK, Spec
@@ -90,7 +89,7 @@ class Named(nn.Module):
             features.append(writer.add(self._activation, encoded))
         if self._others:
             features.append(writer.observations(self._spec, self._others))
-        writer.linear("output", weights_of(self.output), self.hidden.write(writer, writer.concat(features)))
+        writer.linear("output", self.output, self.hidden.write(writer, writer.concat(features)))
         return writer.body()
 
     def _build(self, config: NamedConfig, blueprint: Blueprint, name: str) -> nn.Module:

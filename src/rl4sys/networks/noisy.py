@@ -36,8 +36,13 @@ class NoisyLinear(nn.Linear):
         """Weight and bias with the noise of now."""
         if self.quiet:
             return self.weight, self.bias
+        of_weight, of_bias = self.noise()
+        return self.weight + of_weight, self.bias + of_bias
+
+    def noise(self) -> tuple[Tensor, Tensor]:
+        """What the noise of now adds to weight and bias."""
         noise = torch.outer(self.output_noise, self.input_noise)
-        return self.weight + self.weight_sigma * noise, self.bias + self.bias_sigma * self.output_noise
+        return self.weight_sigma * noise, self.bias_sigma * self.output_noise
 
     def renew(self, rng: np.random.Generator) -> None:
         for noise in (self.input_noise, self.output_noise):
@@ -58,7 +63,7 @@ def renew_noise(network: nn.Module, rng: np.random.Generator) -> None:
 
 @contextmanager
 def quiet(network: nn.Module) -> Iterator[None]:
-    """Within, the network acts and exports without noise."""
+    """Within, the network acts without noise."""
     layers = _noisy_layers(network)
     before = [layer.quiet for layer in layers]
     for layer in layers:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from rl4sys.networks.base import Blueprint, Tensors, flatten
 from rl4sys.networks.layers import HIDDEN_GAIN, Hidden, LayersConfig, initialize
-from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import ROW
 from rl4sys.policy.snapshot import input_size
@@ -79,7 +78,7 @@ class _Remembering(nn.Module):
         features = self.hidden.write(writer, ROW)
         weights = {f"cell.{name}": getattr(self.cell, f"{name}_l0") for name in _WEIGHTS}
         state = writer.add(self._operation, features, weights=weights, memory=0)
-        writer.linear("output", weights_of(self.output), state)
+        writer.linear("output", self.output, state)
         return writer.body()
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:

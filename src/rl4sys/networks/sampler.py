@@ -13,7 +13,6 @@ from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.numpy_body import normals
 from rl4sys.policy.program import Operation
-from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Columns
 
 NOISE = "~noise"
@@ -45,9 +44,7 @@ class Sampler(nn.Module):
 
 @dataclass(frozen=True)
 class SamplingPolicy(TorchPolicy):
-    """Draws the sampler's noise too; ``scale`` is 0 for the sample that no noise gives."""
-
-    scale: float = 1.0
+    """Draws the sampler's noise too; where it is greedy, none, which gives a sample as well."""
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         # Row by row, since a row's noise and its head's draws follow each other.
@@ -56,15 +53,8 @@ class SamplingPolicy(TorchPolicy):
         actions, log_probs = (np.concatenate([decision[n] for decision in decisions]) for n in (0, 1))
         return Decision(actions, log_probs, memory)
 
-    def greedy(self) -> SamplingPolicy:
-        return replace(self, head=self.head.greedy(), scale=0.0)
-
-    def snapshot(self, version: int) -> Snapshot:
-        snapshot = super().snapshot(version)
-        return snapshot if self.scale else snapshot.greedy()
-
     def _act(self, row: Columns, draws: Draws) -> Decision:
         assert isinstance(self.network, Sampler)
         size = self.network.noise_size
-        noise = self.scale * normals(1, size, draws) if self.scale else np.zeros((1, size))
+        noise = np.zeros((1, size)) if self.is_greedy else normals(1, size, draws)
         return super().act({**row, NOISE: noise.astype(np.float32)}, {}, draws)

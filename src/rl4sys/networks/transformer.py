@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from rl4sys.networks.attention import SelfAttention, mean_of_rows, rows_observation, write_norm
 from rl4sys.networks.base import Blueprint, Tensors, seen_names, side_by_side
 from rl4sys.networks.layers import HIDDEN_GAIN, Hidden, LayersConfig, initialize
-from rl4sys.networks.noisy import weights_of
 from rl4sys.networks.writing import Body, BodyWriter
 
 _EXPANSION = 4
@@ -74,7 +73,7 @@ class Transformer(nn.Module):
     def export(self, prefix: str) -> Body:
         writer, rows = BodyWriter(prefix), self._rows
         x = writer.observations(self._spec, [self._name])
-        x = writer.linear("embedding", weights_of(self.embedding), x, rows)
+        x = writer.linear("embedding", self.embedding, x, rows)
         if self.positions is not None:
             x = writer.add("bias", x, weights={"positions": self.positions.reshape(-1)})
         for index, layer in enumerate(self._layers()):
@@ -82,7 +81,7 @@ class Transformer(nn.Module):
         features = [writer.add("mean_rows", write_norm(writer, "norm", self.norm, x, rows), rows=rows)]
         if self._others:
             features.append(writer.observations(self._spec, self._others))
-        writer.linear("output", weights_of(self.output), self.hidden.write(writer, writer.concat(features)))
+        writer.linear("output", self.output, self.hidden.write(writer, writer.concat(features)))
         return writer.body()
 
     def _layers(self) -> list[_Layer]:
@@ -110,5 +109,5 @@ class _Layer(nn.Module):
     def write(self, writer: BodyWriter, label: str, source: int, rows: int) -> int:
         attended = self.attention.write(writer, f"{label}.attention", source, rows)
         normal = write_norm(writer, f"{label}.norm", self.norm, attended, rows)
-        wide = writer.add("gelu", writer.linear(f"{label}.widen", weights_of(self.widen), normal, rows))
-        return writer.add("add", attended, writer.linear(f"{label}.narrow", weights_of(self.narrow), wide, rows))
+        wide = writer.add("gelu", writer.linear(f"{label}.widen", self.widen, normal, rows))
+        return writer.add("add", attended, writer.linear(f"{label}.narrow", self.narrow, wide, rows))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.errors import ExportError
-from rl4sys.networks.noisy import NoisyLinear, weights_of
+from rl4sys.networks.noisy import NoisyLinear
 from rl4sys.networks.writing import Body, BodyWriter
 from rl4sys.policy.program import ROW
 from rl4sys.policy.sizes import places_along
@@ -78,10 +78,8 @@ class _Translation:
     def linear(self, module: Any, at: str) -> None:
         self._put_channels_first()
         *leading, _ = self._shape
-        weight, bias = weights_of(module)
-        weights = weight, bias if bias is not None else torch.zeros(len(weight))
-        self._source = self._writer.linear(at, weights, self._source, rows=math.prod(leading))
-        self._shape = (*leading, len(weight))
+        self._source = self._writer.linear(at, module, self._source, rows=math.prod(leading))
+        self._shape = (*leading, module.out_features)
 
     def layer_norm(self, module: Any, at: str) -> None:
         self._put_channels_first()

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from rl4sys.networks.noisy import NoisyLinear
 from rl4sys.policy.program import ROW, Operation, renumbered
 from rl4sys.spec import MASK, Array, Columns, Spec
 
@@ -46,11 +48,15 @@ class BodyWriter:
         self._operations.append(Operation(name, tuple(named), options, () if just_before else sources))
         return len(self._operations)
 
-    def linear(self, label: str, weights: tuple[Tensor, Tensor], source: int, rows: int = 1) -> int:
-        """The layer for each of ``rows`` parts."""
+    def linear(self, label: str, layer: nn.Linear, source: int, rows: int = 1) -> int:
+        """The layer for each of ``rows`` parts; a noisy one with the noise of now."""
         options = {"rows": float(rows)} if rows > 1 else {}
-        named = {f"{label}.weight": weights[0], f"{label}.bias": weights[1]}
-        return self.add("linear", source, weights=named, **options)
+        bias = layer.bias if layer.bias is not None else torch.zeros(layer.out_features)
+        named = {f"{label}.weight": layer.weight, f"{label}.bias": bias}
+        if not isinstance(layer, NoisyLinear):
+            return self.add("linear", source, weights=named, **options)
+        noise = dict(zip((f"{label}.weight_noise", f"{label}.bias_noise"), layer.noise(), strict=True))
+        return self.add("noisy_linear", source, weights=named | noise, **options)
 
     def layer_norm(self, label: str, weights: tuple[Tensor, Tensor], epsilon: float, source: int, rows: int = 1) -> int:
         options = {"rows": float(rows)} if rows > 1 else {}

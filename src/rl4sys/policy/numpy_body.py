@@ -64,6 +64,12 @@ def _linear(inputs: Sequence[Array], operation: Operation, around: Around) -> Ar
     return _flat(_matrix_times(weight, _parts(inputs[0], _option(operation, "rows"))) + bias)
 
 
+def _noisy_linear(inputs: Sequence[Array], operation: Operation, around: Around) -> Array:
+    weight, bias, *noise = _weights(operation, around)
+    noisy = np.add(weight, noise[0], dtype=np.float32), np.add(bias, noise[1], dtype=np.float32)
+    return _flat(_matrix_times(noisy[0], _parts(inputs[0], _option(operation, "rows"))) + noisy[1])
+
+
 def _matrix_times(weight: Array, vectors: Array) -> Array:
     """Each vector, along the last axis, times the matrix."""
     # A stack of matrix times vector, not one product of matrices, whose rounding depends on the number of rows.
@@ -253,6 +259,7 @@ _BodyOperation: TypeAlias = Callable[[Sequence[Array], Operation, Around], Array
 _BODY: dict[str, _BodyOperation] = {
     "normalize": _normalize,
     "linear": _linear,
+    "noisy_linear": _noisy_linear,
     "tanh": _elementwise(np.tanh),
     "relu": _elementwise(lambda x: np.maximum(x, 0.0)),
     "elu": _elementwise(lambda x: np.where(x > 0, x, np.expm1(x))),

@@ -11,6 +11,8 @@ operation                 weights                result
 ========================  =====================  =======================================================
 normalize                 mean, scale            clip((x - mean) * scale, -limit, limit); option ``limit``
 linear                    weight (out, in), bias weight @ x + bias, for each of ``rows`` (1) parts
+noisy_linear              the same, then what    the same with the noise added to weight and bias, in float32
+                          noise adds to each
 tanh relu elu gelu silu                          element by element; elu with alpha 1, gelu by erf
 layer_norm                scale, bias            (x - mean) / sqrt(variance + ``epsilon``) * scale + bias, for each of
                                                  ``rows`` (1) parts; the variance is that of the population
@@ -95,6 +97,7 @@ _BOUNDED = ("squashed_gaussian", "squashed_mode", "noisy_squash", "squash", "uni
 _WEIGHT_COUNT = {
     "normalize": 2,
     "linear": 2,
+    "noisy_linear": 4,
     "layer_norm": 2,
     "bias": 1,
     "conv2d": 2,
@@ -125,7 +128,7 @@ _OPTIONS = {
     "noisy_squash": ("sigma",),
     "uniform": ("parameters",),
 }
-_ROWS_MAY_BE_LEFT_OUT = ("linear", "layer_norm")
+_ROWS_MAY_BE_LEFT_OUT = ("linear", "noisy_linear", "layer_norm")
 _FROM_0 = ("start", "padding", "memory")
 _WHOLE = ("rows", "length", "height", "width", "size", "stride", "heads", "keys", *_FROM_0)
 _INPUT_COUNTS = {
@@ -209,6 +212,8 @@ class Operation:
         """The same without chance: a head that makes its best guess, noise that is silent."""
         if self.name == "noise":
             return replace(self, options={**self.options, "scale": 0.0})
+        if self.name == "noisy_linear":
+            return replace(self, name="linear", weights=self.weights[:2])
         if self.name not in HEADS:
             return self
         name = _GREEDY.get(self.name, self.name)

@@ -55,6 +55,11 @@ def _linear(given: Given) -> Fit:
     return Fit((rows * inputs,), ((outputs, inputs), (outputs,)), rows * outputs)
 
 
+def _noisy_linear(given: Given) -> Fit:
+    plain = _linear(given)
+    return Fit(plain.sizes, plain.shapes * 2, plain.result)
+
+
 def _layer_norm(given: Given) -> Fit:
     rows = given.option("rows")
     width = given.sizes[0] // rows
@@ -169,6 +174,7 @@ RULES: dict[str, _Rule] = {
     **dict.fromkeys(("tanh", "relu", "elu", "gelu", "silu", "scale"), _same),
     "normalize": _weight_each(2),
     "linear": _linear,
+    "noisy_linear": _noisy_linear,
     "layer_norm": _layer_norm,
     "bias": _weight_each(1),
     "slice": _slice,

@@ -56,6 +56,7 @@ inline const std::map<std::string, Kind, std::less<>>& kinds() {
     static const std::map<std::string, Kind, std::less<>> all{
         {"normalize", {.weights = 2, .options = {"limit"}}},
         {"linear", {.weights = 2, .optional = {"rows"}}},
+        {"noisy_linear", {.weights = 4, .optional = {"rows"}}},
         {"tanh", {}},
         {"relu", {}},
         {"elu", {}},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -125,17 +126,20 @@ private:
     kernels::LinearLayer layer_;
 };
 
+/// linear, and noisy_linear, whose noise is added here once and for all.
 class LinearStep final : public Step {
 public:
     static Needs needs(const Operation& operation, Sizes sizes) {
         const std::size_t rows = rowsOf(operation, sizes[0]);
         const std::size_t outputs = outputsOf(operation);
-        expectShapes(operation, sizes[0], {{outputs, sizes[0] / rows}, {outputs}});
+        Shapes shapes{{outputs, sizes[0] / rows}, {outputs}};
+        if (operation.weights.size() > 2) shapes.insert(shapes.end(), {shapes[0], shapes[1]});
+        expectShapes(operation, sizes[0], shapes);
         return {.result = product({rows, outputs})};
     }
 
     LinearStep(const Operation& operation, Places inputs, Place result)
-        : dense_(operation.weights[0], operation.weights[1]), rows_(inputs[0].size / dense_.inputs()),
+        : dense_(withNoise(operation, 0), withNoise(operation, 1)), rows_(inputs[0].size / dense_.inputs()),
           from_(inputs[0]), to_(result) {}
 
     void run(const Frame& frame) const override {
@@ -144,6 +148,14 @@ public:
     }
 
 private:
+    static Tensor withNoise(const Operation& operation, std::size_t weight) {
+        Tensor sum = operation.weights[weight];
+        if (operation.weights.size() == 2) return sum;
+        const std::vector<float>& noise = operation.weights[weight + 2].values;
+        std::transform(sum.values.begin(), sum.values.end(), noise.begin(), sum.values.begin(), std::plus<>());
+        return sum;
+    }
+
     Dense dense_;
     std::size_t rows_;
     Place from_;
@@ -841,6 +853,7 @@ inline const Maker* findMaker(const std::string& name) {
     static const std::map<std::string, Maker> makers{
         {"normalize", makerOf<NormalizeStep>(true)},
         {"linear", makerOf<LinearStep>()},
+        {"noisy_linear", makerOf<LinearStep>()},
         {"tanh", makerOf<ActivationStep>(true)},
         {"relu", makerOf<ActivationStep>(true)},
         {"elu", makerOf<ActivationStep>(true)},
