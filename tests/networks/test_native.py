@@ -95,6 +95,24 @@ def test_two_passes_before_one_way_back_do_not_mix():
     assert_close(gradients(), theirs)
 
 
+def test_one_pass_can_be_gone_through_backwards_twice_and_later_ones_do_not_mix():
+    ours, theirs, rows = make(6, 3, hidden_dims=[8]), make(6, 3, hidden_dims=[8]), torch.randn(20, 6)
+    theirs.load_state_dict(ours.state_dict())
+    assert compute_natively(ours)
+    found = []
+    for network in (ours, theirs):
+        network.zero_grad()
+        outputs = network({"state": rows})
+        outputs.sum().backward(retain_graph=True)
+        network({"state": rows[:3]}).sum().backward()
+        (outputs**2).sum().backward()
+        one, other = network({"state": rows}), network({"state": rows[:7]})
+        one.sum().backward()
+        other.sum().backward()
+        found.append([parameter.grad for parameter in network.parameters()])
+    assert_close(*found)
+
+
 def test_gradients_pass_through_weights_that_are_fixed():
     torch.manual_seed(1)
     network = make(4, 2, hidden_dims=[8])
@@ -135,6 +153,35 @@ def test_adam_takes_the_steps_of_torch_with_its_clipping():
     assert not torch.equal(first, ours.output.weight)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
+
+
+def stepped(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], wanted: list[list[int]]) -> list[Tensor]:
+    """A step for each list of parameters that have a gradient in it."""
+    for step, numbers in enumerate(wanted):
+        optimizer.zero_grad()
+        for n in numbers:
+            parameters[n].grad = torch.full_like(parameters[n], 0.1 + step)
+        clipped_step(optimizer, 1e9)
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+@pytest.mark.parametrize("wanted", [[[0]] * 9 + [[0, 1]] * 3, [[0], [1], [0], [1]], [[0, 1], [0], [0, 1]]], ids=str)
+def test_adam_steps_the_parameters_that_have_a_gradient_each_by_its_own_count(wanted):
+    found = []
+    for make_adam in (CoreAdam, torch.optim.Adam):
+        parameters = [nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))]
+        optimizer = make_adam([{"params": parameters}], lr=0.1, eps=1e-8)
+        found.append(stepped(optimizer, parameters, wanted))
+    assert_close(*found)
+
+
+def test_adam_steps_a_parameter_that_was_given_other_storage():
+    parameter = nn.Parameter(torch.ones(5))
+    optimizer = CoreAdam([{"params": [parameter]}], lr=0.1, eps=1e-8)
+    stepped(optimizer, [parameter], [[0]])
+    nn.utils.vector_to_parameters(torch.full((5,), 5.0), [parameter])
+    [moved] = stepped(optimizer, [parameter], [[0]])
+    assert float(moved.max()) < 5.0
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing():

@@ -56,6 +56,7 @@ class CoreAdam(torch.optim.Adam):
         # Where the core cannot be used, the fused form does in one pass what the default does in a dozen.
         super().__init__(groups, lr=lr, eps=eps, fused=True)
         self._ready: list[_Group] | None = None
+        self._made_for: list[list[tuple[int, int]]] = []
         self.loads = 0
         """How often what it keeps was replaced by what was loaded, which lies elsewhere."""
         self.register_load_state_dict_post_hook(CoreAdam._forget)
@@ -70,9 +71,12 @@ class CoreAdam(torch.optim.Adam):
         learnt = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
         if not fit_core(parameter for group in learnt for parameter in group):
             return None
-        if self._ready is None or any(len(a) != len(b.parameters) for a, b in zip(learnt, self._ready, strict=True)):
+        # A parameter can be given other storage, and another one can have the gradient.
+        made_for = [[(id(parameter), parameter.data_ptr()) for parameter in group] for group in learnt]
+        if self._ready is None or made_for != self._made_for:
             self._ready = [self._group(*of_group) for of_group in zip(self.param_groups, learnt, strict=True)]
-        return self._ready
+            self._made_for = made_for
+        return self._ready if all(group.in_step() for group in self._ready) else None
 
     def _group(self, settings: dict[str, Any], parameters: list[nn.Parameter]) -> _Group:
         return _Group(settings, parameters, [self.remembered(parameter) for parameter in parameters])
@@ -133,6 +137,10 @@ class _Group:
             [parameter.numel() for parameter in self.parameters],
             *(addresses(tensors) for tensors in (self.parameters, self._means, self._squares)),
         )
+
+    def in_step(self) -> bool:
+        """Whether all have taken as many steps; the core corrects them alike."""
+        return len({step.item() for step in self._steps}) <= 1
 
     def see(self, total: float) -> float:
         """Take note of the gradients, and add their squares to ``total``."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rl4sys.algorithms.adam import CoreAdam, fit_core
-from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, heard, learnt_network, watched
+from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, heard, learnt_network, places, watched
 from rl4sys.algorithms.numerics import GradNorm, clipping_of
 from rl4sys.networks.base import Tensors, observation_of, to_array
 from rl4sys.networks.native import InCore, addresses
@@ -28,6 +28,8 @@ class CoreChoices:
         from rl4sys._core import ChoicesUpdate
 
         self._optimizer, self._networks, self._loads = optimizer, networks, optimizer.loads
+        self._found = (critic, target)
+        self._places = places(self._found)
         self._critic = learnt_network(critic, optimizer)
         self._update = ChoicesUpdate(self._critic, frozen_network(target))
 
@@ -43,7 +45,7 @@ class CoreChoices:
     @property
     def current(self) -> bool:
         """Whether everything is where it was, and nobody watches."""
-        if watched(self._optimizer) or self._loads != self._optimizer.loads:
+        if watched(self._optimizer) or self._loads != self._optimizer.loads or self._places != places(self._found):
             return False
         return all(network.in_core() is not None for network in self._networks)
 

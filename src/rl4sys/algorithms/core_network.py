@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -39,6 +39,11 @@ class CoreNetwork:
             return None
         learnt = {id(parameter) for parameter in network.parameters() if parameter.requires_grad}
         return cls(*found) if learnt == {id(weight) for weight in found[1]} else None
+
+
+def places(networks: Iterable[CoreNetwork]) -> list[int]:
+    """Where their weights are now: a parameter can be given other storage."""
+    return [address for network in networks for address in addresses(network.weights)]
 
 
 def learnt_network(network: CoreNetwork, optimizer: CoreOptimizer, group: int = 0) -> LearntNetwork:

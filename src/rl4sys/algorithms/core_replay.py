@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.adam import CoreAdam, fit_core
-from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, heard, learnt_network, watched
+from rl4sys.algorithms.core_network import CoreNetwork, frozen_network, heard, learnt_network, places, watched
 from rl4sys.algorithms.numerics import GradNorm, clipping_of
 from rl4sys.algorithms.off_policy import LearntCritics
 from rl4sys.networks.base import Tensors, observation_of, to_array
@@ -61,6 +61,8 @@ class CoreReplay:
         self._actor, self._critics, self._max_grad_norm = actor, critics, max_grad_norm
         self._seen_by = [network for network in found if isinstance(network, InCore)]
         self._loads = self._loads_of_optimizers()
+        self._found = list(found.values())
+        self._places = places(self._found)
         # The update knows but where these are.
         self._moved = learnt_network(found[actor.network], actor.optimizer)
         self._judges = [learnt_network(found[network], critics.optimizer) for network in critics.online.members]
@@ -89,7 +91,7 @@ class CoreReplay:
         """Whether everything is where it was, and nobody watches."""
         if watched(self._actor.optimizer, self._critics.optimizer) or self._loads != self._loads_of_optimizers():
             return False
-        return all(network.in_core() is not None for network in self._seen_by)
+        return self._places == places(self._found) and all(network.in_core() is not None for network in self._seen_by)
 
     def take(self, rows: Tensors, unit: Callable[[Tensor], Tensor], reward_scale: float) -> Replayed:
         """Rows of a batch; ``unit`` has actions within -1..1."""

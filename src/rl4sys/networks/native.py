@@ -43,13 +43,19 @@ _TAPES: list[Tape] = []
 """Those not in use, for the room they have: the one used last is taken first, while it is in the caches."""
 
 
-def _take_tape() -> Tape:
-    from rl4sys._core import Tape
+class _LentTape:
+    """One of them, for as long as this lives: a pass may be gone through backwards more than once."""
 
-    try:
-        return _TAPES.pop()
-    except IndexError:
-        return Tape()
+    def __init__(self) -> None:
+        from rl4sys._core import Tape
+
+        try:
+            self.tape = _TAPES.pop()
+        except IndexError:
+            self.tape = Tape()
+
+    def __del__(self) -> None:
+        _TAPES.append(self.tape)
 
 
 class CoreLayers:
@@ -70,10 +76,8 @@ class CoreLayers:
         if torch.is_grad_enabled():
             given: Tensor = _Pass.apply(self, x, *weights)  # type: ignore[no-untyped-call]
             return given
-        tape = _take_tape()
-        output = self.forward(x, weights, tape)
-        _TAPES.append(tape)
-        return output
+        lent = _LentTape()
+        return self.forward(x, weights, lent.tape)
 
     def forward(self, x: Tensor, weights: Sequence[Tensor], tape: Tape) -> Tensor:
         output = x.new_empty((len(x), self.outputs))
@@ -100,9 +104,9 @@ def addresses(tensors: Iterable[Tensor]) -> list[int]:
 class _Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layers: CoreLayers, x: Tensor, *weights: Tensor) -> Tensor:
-        ctx.layers, ctx.tape = layers, _take_tape()
+        ctx.layers, ctx.lent = layers, _LentTape()
         ctx.save_for_backward(x, *weights)
-        return layers.forward(x, weights, ctx.tape)
+        return layers.forward(x, weights, ctx.lent.tape)
 
     @staticmethod
     @once_differentiable
@@ -111,14 +115,15 @@ class _Pass(torch.autograd.Function):
         _, x_wanted, *weights_wanted = ctx.needs_input_grad
         gradients = [torch.empty_like(weight) for weight in weights] if any(weights_wanted) else []
         of_x = torch.empty_like(x) if x_wanted else None
+        # Held here, since the core knows but its address.
+        gradient = gradient.contiguous()
         ctx.layers.core.backward(
             x.data_ptr(),
             addresses(weights),
-            ctx.tape,
-            gradient.contiguous().data_ptr(),
+            ctx.lent.tape,
+            gradient.data_ptr(),
             addresses(gradients),
             0 if of_x is None else of_x.data_ptr(),
         )
-        _TAPES.append(ctx.tape)
         nothing: list[None] = [None] * len(weights)
         return None, of_x, *(gradients or nothing)

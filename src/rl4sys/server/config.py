@@ -64,7 +64,7 @@ class ServerConfig(Config):
     """Modules or Python files with components of your own. Clients can name components, never modules."""
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Learner settings by policy id (algorithm, network, buffer, …), used instead of what its clients bring."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\\d+)?)$")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """Where networks are trained."""
     threads: int = Field(default=1, gt=0, le=1024)
     """Threads torch computes with, per policy."""

@@ -44,7 +44,7 @@ class Session:
         self.problem = ""
         self.sent_bytes = 0
         self._taken: dict[Sender, int] = {}
-        self._differences: dict[bytes, bytes | None] = {}
+        self._differences: dict[tuple[bytes, bytes], bytes | None] = {}
         self._acting: tuple[Model, SnapshotPolicy] | None = None
         self._first_model = asyncio.Event()
         self._compacting: asyncio.Task[None] | None = None
@@ -161,9 +161,10 @@ class Session:
             self.trouble(f"cannot compact the journal: {problem}")
 
     def _difference(self, held: Model, model: Model) -> bytes | None:
-        if held.digest not in self._differences:
-            self._differences[held.digest] = difference(held.content, model.content)
-        return self._differences[held.digest]
+        between = held.digest, model.digest
+        if between not in self._differences:
+            self._differences[between] = difference(held.content, model.content)
+        return self._differences[between]
 
     def _recall(self, held: Held) -> Model | None:
         """The model that a client says it holds, if it is one of ours and still here."""
