@@ -154,7 +154,8 @@ def load_plugins(plugins: Iterable[str], beside: Path | None = None) -> list[str
 
     Returns them as they can be found from anywhere: files by their whole path.
     """
-    return [_import_file(p, beside or Path()) if p.endswith(".py") else _import_module(p) for p in plugins]
+    found = [find_plugin(plugin, beside or Path()) for plugin in plugins]
+    return [_import_file(Path(p)) if p.endswith(".py") else _import_module(p) for p in found]
 
 
 def _import_module(name: str) -> str:
@@ -166,10 +167,17 @@ def _import_module(name: str) -> str:
         raise ConfigError(f"plugins names the module {name!r}, which Python cannot find; is it installed?") from problem
 
 
-def _import_file(name: str, beside: Path) -> str:
+def find_plugin(name: str, beside: Path) -> str:
+    """A plugin as it can be found from anywhere: a file by its whole path."""
+    if not name.endswith(".py"):
+        return name
     path = next((p.resolve() for p in (beside / name, Path(name)) if p.is_file()), None)
     if path is None:
         raise ConfigError(f"plugins names the file {name!r}, which is neither here nor beside the config file")
+    return str(path)
+
+
+def _import_file(path: Path) -> str:
     module_name = f"rl4sys_plugin_{path.stem}_{abs(hash(path)):x}"
     if module_name in sys.modules:
         return str(path)

@@ -406,6 +406,30 @@ def test_named_observations_masks_and_continuous_actions_travel_in_their_own_for
     ]
 
 
+def test_a_mask_within_the_last_observation_counts_and_one_that_allows_nothing_is_refused(
+    server: ScriptedServer, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(server, observation={"depth": 2}, mask=True)
+    seen = {"depth": [0.5, 1.5], "mask": [False, True, False, False]}
+    trajectory, action = agent.request_for_action(None, seen)
+    with pytest.raises(SpecError, match="allows no action"):
+        agent.mark_end_of_trajectory(trajectory, action, True, {**seen, "mask": [False] * 4})
+    agent.mark_end_of_trajectory(trajectory, action, True, {**seen, "mask": [True, False, False, True]})
+    assert received(server, agent)[0].columns["obs.mask"].tolist()[-1] == [True, False, False, True]
+
+
+def test_a_trajectory_does_not_end_with_the_action_of_another(server: ScriptedServer, make_agent: MakeAgent) -> None:
+    agent = make_agent(server)
+    one, action = agent.request_for_action(None, observation(0))
+    agent.add_to_trajectory(one, action)
+    other, mistaken = agent.request_for_action(None, observation(1))
+    with pytest.raises(SpecError, match="of another trajectory"):
+        agent.mark_end_of_trajectory(one, mistaken)
+    agent.mark_end_of_trajectory(one, action)
+    agent.mark_end_of_trajectory(other, mistaken)
+    assert [len(trajectory) for trajectory in received(server, agent)] == [1, 1]
+
+
 def test_continuous_actions_are_given_within_bounds_and_recorded_as_drawn(
     server: ScriptedServer, make_agent: MakeAgent
 ) -> None:

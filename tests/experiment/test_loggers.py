@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from ..conftest import Silent, small_config
 def test_tensorboard_shows_what_was_logged_and_forgets_what_was_superseded(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    began = time.time()
     first = TensorBoardLogger(tmp_path, 0)
     for step in (10, 20, 30):
         first.log(step, {"loss/policy": float(step)})
@@ -35,6 +37,7 @@ def test_tensorboard_shows_what_was_logged_and_forgets_what_was_superseded(tmp_p
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("loss/policy")] == [(10, 10.0), (20, 20.0), (30, -1.0)]
+    assert all(began <= e.wall_time <= time.time() for e in events.Scalars("loss/policy"))
 
 
 def test_wandb_records_offline_without_a_key_and_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,11 +44,12 @@ def serve(
     - `rl4sys status` shows what it is doing. Stop it with Ctrl-C or SIGTERM: it saves first.
     """
     from rl4sys import config as files
+    from rl4sys.registry import find_plugin
     from rl4sys.server.config import ServerConfig
     from rl4sys.server.logs import set_up_logging
     from rl4sys.server.server import serve as run_server
 
-    settings = _beside(files.load(config), config.parent) if config else {}
+    settings = _read(config) if config else {}
     given: dict[str, Any] = {
         "port": port,
         "host": host,
@@ -59,10 +60,23 @@ def serve(
     }
     settings |= {name: value for name, value in given.items() if value is not None}
     parsed = files.parse(ServerConfig, settings)
+    # Found now, by what is here and beside the file; learners load them.
+    beside = config.parent if config else Path()
+    parsed = parsed.model_copy(update={"plugins": [find_plugin(plugin, beside) for plugin in parsed.plugins]})
     set_up_logging(parsed.root, debug=debug)
     console = Console()
     asyncio.run(run_server(parsed, lambda server: _announce(console, parsed, server)))
     logging.shutdown()
+
+
+def _read(config: Path) -> dict[str, Any]:
+    from rl4sys import config as files
+    from rl4sys.config import VERSION
+    from rl4sys.migration import read_version
+
+    settings = files.load(config)
+    read_version(settings, VERSION)
+    return _beside(settings, config.parent)
 
 
 def _beside(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -95,5 +109,9 @@ def _announce(console: Console, config: Any, server: Server) -> None:
     )
     if server.metrics_port is not None:
         console.print(f"metrics: http://{config.host}:{server.metrics_port}/metrics", highlight=False)
-    if config.host not in ("localhost", "127.0.0.1", "::1") and not config.token_file:
+    if config.host in ("localhost", "127.0.0.1", "::1"):
+        return
+    if not config.token_file:
         console.print("[yellow]anyone who reaches this address can use the server: give it a --token-file[/yellow]")
+    elif not config.tls:
+        console.print("[yellow]tokens cross the network unencrypted: give the server a --tls-cert[/yellow]")

@@ -258,14 +258,19 @@ class RL4SysAgent:
         It terminated, unless it is ``truncated``: cut off while it could have gone on, so that the learner estimates
         what would have followed, from ``final_observation`` if that is given.
         """
+        if action._episode is not None and traj._episode is not None and action._episode is not traj._episode:
+            raise SpecError("the action is of another trajectory than the one that is to end with it")
+        row, mask = None, None
+        if final_observation is not None:
+            row = self._layout.row(final_observation)
+            if final_mask is None:
+                final_mask = self._layout.mask_within(final_observation)
+            mask = None if final_mask is None else _as_mask(final_mask)
+            self._layout.check_mask(mask)
         self.add_to_trajectory(traj, action)
         episode, traj._episode = traj._episode, None
         if episode is None:
             return
-        row, mask = None, None
-        if final_observation is not None:
-            row = self._layout.row(final_observation)
-            mask = None if final_mask is None else _as_mask(final_mask)
         if row is not None and not np.isfinite(row).all():
             row, mask = None, None
         self._episodes.end(episode, row, mask, truncated=truncated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -55,21 +56,24 @@ class TensorBoardLogger:
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(logs))
         # TensorBoard drops what an earlier process logged at or after the step of a START.
-        self._writer.add_event(Event(step=first_step + 1, session_log=SessionLog(status=SessionLog.START)))
+        self._add(first_step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._writer.add_event(self._event(step=step, summary=self._summary(value=values)))
+        self._add(step, summary=self._summary(value=values))
 
     def log_video(self, step: int, video: Path) -> None:
         """TensorBoard shows no videos, but gifs that move."""
         width, height, gif = as_gif(video)
         image = self._summary.Image(width=width, height=height, colorspace=3, encoded_image_string=gif)
         value = self._summary.Value(tag="video", image=image)
-        self._writer.add_event(self._event(step=step, summary=self._summary(value=[value])))
+        self._add(step, summary=self._summary(value=[value]))
 
     def close(self) -> None:
         self._writer.close()
+
+    def _add(self, step: int, **what: Any) -> None:
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, **what))
 
 
 class WandbLogger:

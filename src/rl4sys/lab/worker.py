@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -153,13 +154,10 @@ class _Reporter:
 def evaluations(metrics: Path, metric: str) -> list[tuple[int, float]]:
     """For each evaluation of a run its step, and the newest value of the metric by then."""
     rows = read_metrics(metrics) if metrics.is_file() else []
-    newest = {row["step"]: row[metric] for row in rows if metric in row}
-    found = []
-    for step in (row["step"] for row in rows if EVALUATION in row):
-        before = [at for at in newest if at <= step]
-        if before:
-            found.append((step, newest[max(before)]))
-    return found
+    known = {row["step"]: row[metric] for row in rows if metric in row}
+    steps = sorted(known)
+    evaluated = [(row["step"], bisect_right(steps, row["step"])) for row in rows if EVALUATION in row]
+    return [(step, known[steps[count - 1]]) for step, count in evaluated if count]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Dispatcher:
 
     def sessions(self) -> list[Session]:
         """Those that are open."""
-        done = [task for task in self._sessions.values() if task.done() and not task.cancelled()]
+        done = [task for task in list(self._sessions.values()) if task.done() and not task.cancelled()]
         return [task.result() for task in done if task.exception() is None]
 
     @property

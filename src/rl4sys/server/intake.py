@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
@@ -79,15 +78,16 @@ class Intake:
 
     async def receive(self, connection: Connection, contents: list[bytes]) -> None:
         """Check trajectories and put them in line for the disk; waits while too much is in line already."""
-        await self._room.wait()
         for first in range(0, len(contents), _EXAMINED_AT_ONCE):
+            # Looked at by each after it waited: whoever came first may have taken the room.
+            while self._waiting_bytes > self._limits.max_waiting_bytes:
+                self._room.clear()
+                await self._room.wait()
             for content in contents[first : first + _EXAMINED_AT_ONCE]:
                 self._take(self._examine(connection, content))
             self._arrived.set()
             # Others have their turn: a message can hold very many.
             await asyncio.sleep(0)
-        if self._waiting_bytes > self._limits.max_waiting_bytes:
-            self._room.clear()
 
     async def forget(self, row: int) -> None:
         """Remove rows up to ``row`` from the journal, a piece at a time so that arrivals get their turn."""
@@ -95,10 +95,9 @@ class Intake:
             pass
 
     def steps_per_second(self) -> float:
-        now = time.monotonic()
-        while self._rate and now - self._rate[0][0] > _RATE_SECONDS:
-            self._rate.popleft()
-        return sum(steps for _, steps in self._rate) / _RATE_SECONDS
+        """Of late; may be asked from any thread."""
+        since = time.monotonic() - _RATE_SECONDS
+        return sum(steps for at, steps in list(self._rate) if at > since) / _RATE_SECONDS
 
     async def close(self) -> None:
         """Write what has arrived. What cannot be written now was not acknowledged, and its clients still have it."""
@@ -140,7 +139,8 @@ class Intake:
             arrivals = list(self._arrivals)
             try:
                 await self._append([arrival.entry for arrival in arrivals if arrival.entry is not None])
-            except (sqlite3.Error, OSError) as problem:
+            except Exception as problem:
+                # An edge: whatever it is, what has arrived stays in line and is tried again.
                 trouble(f"cannot write to the journal: {problem}")
                 await asyncio.sleep(retry_seconds)
                 retry_seconds = min(2 * retry_seconds, _LONGEST_RETRY_SECONDS)
@@ -157,7 +157,10 @@ class Intake:
         steps = sum(entry.steps for entry in entries)
         self.last_row += len(entries)
         self.steps_received += steps
-        self._rate.append((time.monotonic(), steps))
+        now = time.monotonic()
+        self._rate.append((now, steps))
+        while now - self._rate[0][0] > _RATE_SECONDS:
+            self._rate.popleft()
 
     def _clear(self, count: int) -> None:
         self._waiting_bytes -= sum(arrival.size for arrival in self._arrivals[:count])

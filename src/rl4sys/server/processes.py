@@ -24,8 +24,12 @@ def start_worker(task: Task) -> tuple[BaseProcess, socket.socket]:
     """The process, and this side's end of the line to it."""
     ours, theirs = socket.socketpair()
     process = _processes.Process(target=_work, args=(theirs, task), name=task.policy_id, daemon=True)
-    process.start()
-    theirs.close()
+    with theirs:
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
     return process, ours
 
 

@@ -123,8 +123,11 @@ class Supervisor:
 
     async def _run_once(self) -> _End:
         """The life of one worker."""
-        self._process, ours = await self._in_thread(start_worker, self._task)
-        reader, self._line = await asyncio.open_unix_connection(sock=ours)
+        try:
+            self._process, ours = await self._in_thread(start_worker, self._task)
+            reader, self._line = await asyncio.open_unix_connection(sock=ours)
+        except (OSError, EOFError) as problem:
+            return _End(f"its process could not be started: {problem!r}", passing=True)
         # It looks at the journal before it waits for the first time.
         self._awake = True
         end = _End("its process died", passing=False)
@@ -137,6 +140,10 @@ class Supervisor:
                     self._take(frame)
         except (asyncio.IncompleteReadError, ConnectionError):
             return end
+        except Exception as problem:
+            # An edge: whatever its words led to here, it is the policy's trouble, and it learns on from its checkpoint.
+            _log.exception("what a learner said led to a failure", extra={"policy": self._task.policy_id})
+            return _End(f"the server failed at what it said: {problem!r}", passing=False)
         finally:
             self._line.close()
             self._line = None
