@@ -562,10 +562,15 @@ TEST_F(AgentTest, ATrajectoryIsEndedByItsOwnAgentOnly) {
     EXPECT_THROW(other.addToTrajectory(trajectory, action), std::invalid_argument);
     EXPECT_THROW(other.markEndOfTrajectory(trajectory, action), std::invalid_argument);
     EXPECT_THROW(agent.addToTrajectory(elsewhere, action), std::invalid_argument);
+    RL4SysAction ofElsewhere = step(agent, elsewhere);
+    EXPECT_THROW(agent.markEndOfTrajectory(trajectory, ofElsewhere), std::invalid_argument);
     EXPECT_TRUE(trajectory.running());
+    EXPECT_TRUE(elsewhere.running());
     agent.markEndOfTrajectory(trajectory, action);
+    agent.markEndOfTrajectory(elsewhere, ofElsewhere);
+    agent.markEndOfTrajectory(elsewhere, ofElsewhere);
     EXPECT_TRUE(agent.flush(patience));
-    EXPECT_EQ(agent.statistics().stepsAcknowledged, 1u);
+    EXPECT_EQ(agent.statistics().stepsAcknowledged, 2u);
 }
 
 TEST_F(AgentTest, AnEndThatCannotBeIsRefusedBeforeAnythingIsLost) {

@@ -304,6 +304,16 @@ TEST_F(OutboxTest, ParksWhatTheNextProcessSends) {
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
+TEST_F(OutboxTest, SendsWhatTheServerLacksThoughItHasMostOfWhatIsOnDisk) {
+    auto first = outbox(0);
+    put(first, 1, 20);
+    first.park();
+    auto heir = outbox(3 * size, left());
+    heir.acknowledge(17);
+    EXPECT_EQ(heir.acknowledgedSteps(), 17 * steps);
+    EXPECT_EQ(sequencesOf(heir.batch(plenty)), range(18, 20));
+}
+
 TEST_F(OutboxTest, LeavesWhatItInheritedToTheNextIfTheConnectionBreaks) {
     {
         Outbox outbox = this->outbox(3 * size);

@@ -228,6 +228,16 @@ TEST_F(SettingsTest, RefusesNamesAndTokensThatCannotBeSent) {
     EXPECT_EQ(loadWith(R"("client_id": "größe-1.a_b")").clientId, "größe-1.a_b");
 }
 
+TEST_F(SettingsTest, RefusesAPortThatIsNone) {
+    const std::string file = R"({"observation": 1, "action": 1, "server": {"address": ")";
+    for (const char* address : {"localhost:65536", "localhost:117980", "[::1]:99999999999999999999"}) {
+        EXPECT_TRUE(says(problemWith(file + address + "\"}}"), "a port is at most 65535")) << address;
+    }
+    for (const char* address : {"localhost:65535", "localhost", "unix:/run/rl4sys"}) {
+        EXPECT_EQ(problemWith(file + address + "\"}}"), "") << address;
+    }
+}
+
 TEST_F(SettingsTest, RefusesATokenFileThatCannotBeRead) {
     const std::string file = R"({"observation": 1, "action": 1, "server": {"token_file": ")";
     EXPECT_TRUE(says(problemWith(file + "nowhere\"}}"), "it cannot be read: No such file or directory"));

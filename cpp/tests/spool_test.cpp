@@ -150,6 +150,15 @@ TEST_F(SpoolTest, DoesNotUseWhatSomebodyElsePreparedWhereAnybodyCanWrite) {
     EXPECT_FALSE(spool.append(parcel(1))) << "where only we can write, we have put it there";
 }
 
+TEST_F(SpoolTest, DoesNotSendWhatSomebodyElseLeftInOurName) {
+    if (::getuid() != 0) GTEST_SKIP() << "only root can make a directory of somebody else";
+    leave(1, 3);
+    fs::permissions(home(), fs::perms::all | fs::perms::sticky_bit);
+    EXPECT_NE(left(), nullptr) << "it is ours";
+    ASSERT_EQ(::chown(directory().c_str(), 12345, 12345), 0);
+    EXPECT_EQ(left(), nullptr);
+}
+
 TEST_F(SpoolTest, SaysWhatIsInTheWay) {
     overwrite(home(), "not a directory");
     EXPECT_EQ(spool().append(parcel(1)), std::errc::not_a_directory);

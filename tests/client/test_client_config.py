@@ -220,3 +220,10 @@ def test_a_shape_of_very_many_axes_is_a_mistake_in_the_config() -> None:
 def test_settings_that_nobody_knows_at_the_top_are_listed_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match="Known in the config: "):
         load_client_config({"observaton": 3})
+
+
+@pytest.mark.parametrize("address", ["localhost:65536", "localhost:117980", "[::1]:99999999999999999999"])
+def test_a_port_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="a port is at most 65535"):
+        load_client_config({"client_id": "c"}, {"server.address": address})
+    load_client_config({"client_id": "c"}, {"server.address": "unix:/run/rl4sys"})

@@ -302,3 +302,29 @@ def test_a_directory_that_somebody_else_has_prepared_is_not_used(
     put(outbox, 1, 2)
     assert "belongs to somebody else" in caplog.text
     assert outbox.dropped_steps == STEPS
+
+
+def test_what_somebody_else_left_in_our_name_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public = tmp_path / "public"
+    public.mkdir()
+    public.chmod(0o1777)
+    outbox = Outbox(0, spool_in(public))
+    put(outbox, 1, 2)
+    outbox.park()
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    assert not list(dead_spools(public / "home"))
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    (left,) = dead_spools(public / "home")
+    assert drain(Outbox(10 * SIZE, left)) == [1, 2]
+
+
+def test_what_the_server_has_of_what_is_on_disk_does_not_hide_what_it_lacks(tmp_path: Path) -> None:
+    outbox = Outbox(0, spool_in(tmp_path))
+    put(outbox, *range(1, 21))
+    outbox.park()
+    (left,) = dead_spools(tmp_path / "home")
+    heir = Outbox(3 * SIZE, left)
+    heir.acknowledge(17)
+    assert heir.acknowledged_steps == 17 * STEPS
+    assert [parcel.sequence for parcel in heir.batch(10 * SIZE)] == [18, 19, 20]

@@ -328,6 +328,10 @@ void Client::expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& a
     if (others || (action.client_ != nullptr && action.client_ != this)) {
         throw std::invalid_argument("the trajectory, or the decision, is another agent's");
     }
+    const bool differ = action.episode_ != nullptr && action.episode_ != trajectory.episode_;
+    if (trajectory.episode_ != nullptr && differ && !closed_) {
+        throw std::invalid_argument("the decision is of another trajectory than the one that is to end with it");
+    }
     if (!end.finalObservation.empty()) {
         expectFit(end.finalObservation, end.finalMask);
     } else if (!end.finalMask.empty()) {

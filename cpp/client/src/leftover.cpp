@@ -28,7 +28,11 @@ Leftover::Leftover(std::unique_ptr<Spool> spool, const OpenStream& openStream, s
 
 Leftover::~Leftover() {
     talk_.reset();
-    outbox_.park();
+    try {
+        outbox_.park();
+    } catch (const std::exception&) {
+        // A lack of memory: what is on disk already stays there for the next process.
+    }
 }
 
 Leftover::Progress Leftover::advance() {

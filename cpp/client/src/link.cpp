@@ -1,5 +1,7 @@
 #include "link.hpp"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -28,7 +30,18 @@ Link::Link(Identity identity, OpenStream openStream, Outbox& outbox, Pace& pace,
 Link::~Link() { close(); }
 
 void Link::start() {
-    thread_ = std::thread([this] { run(); });
+    // Signals are the host's affair. One that comes upon this thread, such as that of a file grown too large, would end it.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (...) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Link::waitUntilAnswered(Seconds timeout, bool model) {
@@ -74,22 +87,25 @@ std::string Link::refusal() const {
 
 void Link::run() {
     while (!stopping_) {
-        connectOnce();
-        rest(delay());
+        guarded([this] { converse(); });
+        guarded([this] { disconnect(); });
+        guarded([this] { rest(delay()); });
     }
-    outbox_.park();
+    guarded([this] { outbox_.park(); });
     pace_.announce();
 }
 
-/// One connection from its beginning to its end, whatever ends it.
-void Link::connectOnce() {
+/// The edge of the thread: the host must not lose its link to a mistake of ours, or to a lack of memory.
+void Link::guarded(const std::function<void()>& part) noexcept {
     try {
-        converse();
+        part();
     } catch (const std::exception& problem) {
-        // The edge of the thread: the host must not lose its link to a mistake of ours, or to a lack of memory.
-        note(std::string("the link to the server failed and starts again: ") + problem.what(), LogLevel::error);
+        try {
+            note(std::string("the link to the server failed and starts again: ") + problem.what(), LogLevel::error);
+        } catch (const std::exception&) {
+            // There is not even memory to say so; what it was about is tried again.
+        }
     }
-    disconnect();
 }
 
 void Link::converse() {

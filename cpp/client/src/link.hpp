@@ -58,7 +58,7 @@ public:
 
 private:
     void run();
-    void connectOnce();
+    void guarded(const std::function<void()>& part) noexcept;
     void converse();
     void disconnect();
     bool handle(Conversation& talk);

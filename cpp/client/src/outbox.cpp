@@ -108,9 +108,13 @@ std::vector<const Parcel*> Outbox::batch(std::size_t mostBytes) {
 }
 
 void Outbox::acknowledge(std::uint64_t sequence) {
-    while (!held_.empty() && held_.front().parcel.sequence <= sequence) acknowledged_ += removeOldest();
-    spool_->forget(sequence);
-    refill();
+    const auto isKnown = [&] { return !held_.empty() && held_.front().parcel.sequence <= sequence; };
+    // What is read from disk meanwhile may be among what the server has, and would never be acknowledged again.
+    do {
+        while (isKnown()) acknowledged_ += removeOldest();
+        spool_->forget(sequence);
+        refill();
+    } while (isKnown());
 }
 
 void Outbox::giveUp() {

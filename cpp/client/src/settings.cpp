@@ -250,8 +250,19 @@ void checkToken(const std::string& token) {
     throw ConfigError("server.token, or its file, holds more than the printable characters of ASCII; write it anew");
 }
 
+/// gRPC takes of a larger one what fits into 16 bits, and connects to somebody else.
+void checkPort(const std::string& address) {
+    const std::size_t colon = address.rfind(':');
+    const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+    const auto isDigit = [](char c) { return '0' <= c && c <= '9'; };
+    if (port.empty() || !std::all_of(port.begin(), port.end(), isDigit)) return;
+    if (port.size() <= 5 && std::stoul(port) <= 65535) return;
+    throw ConfigError("server.address is " + address + "; a port is at most 65535");
+}
+
 void checkServer(const ServerSettings& server) {
     checkToken(server.token);
+    checkPort(server.address);
     if (server.tls && server.tls->cert.empty() != server.tls->key.empty()) {
         throw ConfigError("server.tls has only one of cert and key; a client's certificate needs both");
     }

@@ -164,6 +164,18 @@ std::error_code makePrivate(const fs::path& directory) {
     return {};
 }
 
+/// Whether nobody else can have put it, or a directory above it, where it is: what is in it is sent in our name.
+bool nobodyPlanted(const fs::path& directory) {
+    std::error_code problem;
+    fs::path path;
+    for (const fs::path& name : fs::absolute(directory, problem)) {
+        const fs::path above = path;
+        path /= name;
+        if (problem || (!above.empty() && anybodyCanWrite(above) && !isOurs(path))) return false;
+    }
+    return !problem;
+}
+
 /// The same, with all directories above it.
 std::error_code makeAllPrivate(const fs::path& directory) {
     std::error_code problem;
@@ -290,14 +302,14 @@ void Spool::close() {
         discard(directory_ / lockName);
         discard(directory_);
     }
-    lock_ = Descriptor();
+    releaseLock();
 }
 
 fs::path Spool::setAside() {
     const fs::path aside = fs::path(directory_).replace_extension(".refused");
     std::error_code ignored;
     fs::rename(directory_, aside, ignored);
-    lock_ = Descriptor();
+    releaseLock();
     return aside;
 }
 
@@ -333,7 +345,8 @@ std::optional<Parcel> Spool::read(const Segment& segment, std::uint64_t position
 /// Take over the directory as a dead process left it; false if that cannot be.
 bool Spool::inherit() {
     std::error_code ignored;
-    if (!fs::is_regular_file(directory_ / helloName, ignored) || acquireLock()) return false;
+    if (!nobodyPlanted(directory_) || !fs::is_regular_file(directory_ / helloName, ignored)) return false;
+    if (acquireLock()) return false;
     std::optional<std::string> hello = readHello(directory_ / helloName);
     if (!hello) return false;
     hello_ = std::move(*hello);
@@ -361,7 +374,7 @@ std::error_code Spool::makeReadyFor(std::uint64_t sequence) {
     if (!writing_) {
         const std::error_code problem = lastError();
         // Somebody has removed the directory, such as a cleaner of temporary files: the next parcel makes it anew.
-        if (problem == std::errc::no_such_file_or_directory) lock_ = Descriptor();
+        if (problem == std::errc::no_such_file_or_directory) releaseLock();
         return problem;
     }
     segments_.push_back({std::move(path)});
@@ -375,7 +388,7 @@ std::error_code Spool::openDirectory() {
     if (problem) return problem;
     problem = writeHello(directory_ / helloName, hello_);
     // What is kept without a hello could never be sent, so that this is tried again with the next parcel.
-    if (problem) lock_ = Descriptor();
+    if (problem) releaseLock();
     return problem;
 }
 
@@ -387,6 +400,12 @@ std::error_code Spool::acquireLock() {
     }
     lock_ = std::move(lock);
     return {};
+}
+
+/// Let go of, and not only closed: a forked child has it open as well.
+void Spool::releaseLock() {
+    if (lock_) ::flock(lock_.number(), LOCK_UN);
+    lock_ = Descriptor();
 }
 
 /// Write nothing more to the last segment: behind what was written whole may be part of a frame.

@@ -112,6 +112,7 @@ private:
     std::error_code makeReadyFor(std::uint64_t sequence);
     std::error_code openDirectory();
     std::error_code acquireLock();
+    void releaseLock();
     void abandonLast();
     void giveUpReading();
     void countRead(Segment& segment, std::uint64_t steps);

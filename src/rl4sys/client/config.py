@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from rl4sys.client.migration import migrate
 from rl4sys.config import VERSION, Config, Settings, load, parse
@@ -15,6 +15,14 @@ from rl4sys.wire.service import IDENTITY
 
 _LEARNER = ("algorithm", "network", "buffer", "training", "normalize_obs", "normalize_reward", "max_staleness")
 """What belongs to the learner: the server checks it, and what the file leaves out is the server's custom."""
+
+
+def _checked_port(address: str) -> str:
+    """gRPC takes of a larger port what fits into 16 bits, and connects to somebody else."""
+    port = address.rpartition(":")[2]
+    if port.isdecimal() and int(port[:9]) > 65535:
+        raise ValueError("a port is at most 65535")
+    return address
 
 
 class TlsSettings(Config):
@@ -31,7 +39,7 @@ class TlsSettings(Config):
 class ServerSettings(Config):
     """The ``server`` block: where the training server is and how to reach it."""
 
-    address: str = Field(default="localhost:50051", min_length=1)
+    address: Annotated[str, AfterValidator(_checked_port)] = Field(default="localhost:50051", min_length=1)
     """Host and port of the training server."""
     token: str | None = None
     """Shown to the server to be let in. Better kept in a file of its own: see `token_file`."""

@@ -135,11 +135,15 @@ class Outbox:
 
     def acknowledge(self, sequence: int) -> None:
         """The server has everything up to ``sequence``."""
-        for held in (self._sent, self._unsent):
-            while held and held[0].parcel.sequence <= sequence:
-                self.acknowledged_steps += self._remove_oldest(held).parcel.steps
-        self._spool.forget(sequence)
-        self._refill()
+        while True:
+            for held in (self._sent, self._unsent):
+                while held and held[0].parcel.sequence <= sequence:
+                    self.acknowledged_steps += self._remove_oldest(held).parcel.steps
+            self._spool.forget(sequence)
+            self._refill()
+            # What was read from disk just now may be among what the server has, and would never be acknowledged again.
+            if not self._unsent or self._unsent[0].parcel.sequence > sequence:
+                return
 
     def give_up(self, parcel: Parcel) -> None:
         """Drop what `batch` gave last, because it cannot be sent at all."""

@@ -62,7 +62,7 @@ class Spool:
     def of_the_dead(cls, directory: Path) -> Spool | None:
         """What a process left there that is gone, ready to be read; None if it lives or left nothing."""
         spool = cls(directory, 0, b"")
-        if not (directory / _HELLO).is_file() or not spool._acquire():
+        if not _is_ours(directory) or not (directory / _HELLO).is_file() or not spool._acquire():
             return None
         spool._hello = (directory / _HELLO).read_bytes()
         paths = sorted(path for path in directory.iterdir() if path.suffix == _SUFFIX)
@@ -214,6 +214,8 @@ class Spool:
 
     def _release(self) -> None:
         if self._lock is not None:
+            # Let go of, and not only closed: a forked child has it open as well.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             self._lock.close()
             self._lock = None
 
@@ -248,8 +250,17 @@ def _make_private(directory: Path) -> None:
     for path in [*reversed(directory.parents), directory]:
         if not path.exists():
             path.mkdir(mode=0o700)
-        elif path.parent.stat().st_mode & stat.S_IWOTH and path.lstat().st_uid != os.getuid():
+        elif _was_planted(path):
             raise OSError(errno.EPERM, f"{path} belongs to somebody else")
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether nobody else can have put it, or a directory above it, where it is: what is in it is sent in our name."""
+    return not any(_was_planted(path) for path in (directory, *directory.absolute().parents))
+
+
+def _was_planted(path: Path) -> bool:
+    return bool(path.parent.stat().st_mode & stat.S_IWOTH) and path.lstat().st_uid != os.getuid()
 
 
 def _header(parcel: Parcel) -> bytes:

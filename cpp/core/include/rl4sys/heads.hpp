@@ -13,6 +13,10 @@
 #include "rl4sys/draws.hpp"
 
 /// The last operation of a policy program: draws the action. Computed in double, rounded to float at the end.
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "rl4sys tells by NaN what cannot be decided: compile what includes it without -ffast-math"
+#endif
+
 namespace rl4sys::heads {
 
 /// What a discrete head chose, as a whole action or as one of several made at once.

@@ -17,6 +17,10 @@
 #include "rl4sys/draws.hpp"
 #include "rl4sys/program.hpp"
 
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "rl4sys tells by NaN what cannot be decided: compile what includes it without -ffast-math"
+#endif
+
 namespace rl4sys {
 
 namespace detail {
