@@ -1,8 +1,10 @@
-# make quickstart   set everything up, then start a server and a system that learns with it, and show how it went
-# make test         set everything up, then run the tests
-# make cpp          build the C++ client and its examples (make cpp-test, cpp-sanitize, cpp-fuzz test it)
-# make check        format, lint, types, import rules and tests
-# make bench        measure the speed of training beside peers and write docs/speed.md (make bench-quick: five minutes)
+# make quickstart   set up, then start a server and a system whose policy it trains, and show the result
+# make test         set up, then run the tests
+# make nightly      set up, then run the tests that install into new environments and build everything
+# make check        set up, then format, lint, types, import rules, prose and tests
+# make lint         the checks without the tests
+# make cpp          build the C++ client and its examples (test with make cpp-test, cpp-sanitize, cpp-fuzz)
+# make bench        measure training speed against peers and write docs/speed.md (make bench-quick: five minutes)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +13,7 @@ CORE := $(shell find cpp/core cpp/python -type f 2>/dev/null) CMakeLists.txt
 CPP := build/cpp
 JOBS := $(shell nproc)
 
-.PHONY: quickstart test check format setup cpp cpp-test cpp-sanitize cpp-fuzz bench bench-quick bench-decision bench-live \
+.PHONY: quickstart test nightly check lint format setup cpp cpp-test cpp-sanitize cpp-fuzz bench bench-quick bench-decision bench-live \
 	bench-cpp clean
 .DELETE_ON_ERROR:
 
@@ -20,6 +22,9 @@ quickstart: $(READY)
 
 test: $(READY) cpp-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=15
+
+nightly: $(READY)
+	$(BIN)/python -m pytest -m nightly --durations=0
 
 cpp:
 	bash scripts/setup_cpp.sh
@@ -37,12 +42,14 @@ cpp-fuzz:
 	bash scripts/setup_cpp.sh
 	bash scripts/fuzz.sh
 
-check: $(READY)
+check: lint test
+
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(MAKE) test
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/check_prose.py
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -50,7 +57,7 @@ format: $(READY)
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt scripts/setup.sh $(CORE)
+$(READY): pyproject.toml rl4sys/version.py constraints.txt scripts/setup.sh $(CORE)
 	bash scripts/setup.sh $(VENV)
 	touch $(READY)
 

@@ -1,11 +1,11 @@
-"""The block cache of a key-value store (cpp/examples/block_cache), a training server, and what each costs the other.
+"""Overhead and learning of the block cache example (cpp/examples/block_cache) with a training server.
 
     make cpp
     python benchmarks/block_cache.py [overhead] [learning] [--rounds N] [--requests N] [--plot FILE.png]
 
-Without words both are run, which takes some twenty minutes. All threads of the system, the client library's included,
-are pinned to one core; the server and its learner have another, and run in every arm, so that what is compared is what
-the client costs its host and not how two processes share a core.
+Without arguments both measurements run, in about twenty minutes. All threads of the system, including those of the
+client library, are pinned to one core. The server and its learner use another core and run in every arm, so only the
+cost of the client to its host is compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "cpp" / "examples" / "block_cache"
 SYSTEM_CORE, SERVER_CORE = "0", "1"
 WARM_UP_ROUNDS = 2
-ROUNDS_OF_A_BATCH = 10
+ROUNDS_PER_BATCH = 10
 COMPARISONS = (
     ("rl4sys", "lru", "goal: at most 2 %"),
     ("rl4sys", "quiet", "goal: at most 1 %"),
@@ -35,7 +35,7 @@ COMPARISONS = (
 STUDENT_95 = dict(
     enumerate((12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13), 1)
 )
-"""How many standard errors reach to the ends of a 95 % interval, by degrees of freedom."""
+"""Student t quantiles of a 95 % interval by degrees of freedom."""
 WINDOWS = 8
 Slice = dict[str, Any]
 Slices = dict[str, list[Slice]]
@@ -47,29 +47,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measurement", nargs="*", help="overhead or learning")
     parser.add_argument("--program", type=Path, default=Path("build/cpp/examples/block_cache/block_cache"))
-    parser.add_argument("--rounds", type=int, default=15, help="of the overhead by the clock")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds for the overhead in wall time")
     parser.add_argument(
-        "--processes", type=int, default=10, choices=range(2, 17), help="for the overhead in processor time"
+        "--processes", type=int, default=10, choices=range(2, 17), help="processes for the overhead in CPU time"
     )
-    parser.add_argument("--short-rounds", type=int, default=150, help="of each of these processes")
-    parser.add_argument("--requests", type=int, default=2_000_000, help="of each policy, for the learning")
-    parser.add_argument("--plot", type=Path, help="draw the learning there")
+    parser.add_argument("--short-rounds", type=int, default=150, help="rounds in each of these processes")
+    parser.add_argument("--requests", type=int, default=2_000_000, help="requests per policy for learning")
+    parser.add_argument("--plot", type=Path, help="write a plot of the learning curves")
     options = parser.parse_args()
     for name in options.measurement or ("overhead", "learning"):
         {"overhead": overhead, "learning": learning}[name](options)
 
 
 def overhead(options: argparse.Namespace) -> None:
-    """What the agent costs a system that does the same work with and without it (shadow mode).
+    """Measure the cost of the agent for a system that does the same work with and without it (shadow mode).
 
-    The arms take turns within one process, in an order that rotates: one store, one heap, one layout of memory, and
-    over a short time a shared machine is in one mood. Throughput is compared by slices of seconds, between which what
-    the client's threads have to do comes to an end. Where others use the machine too, that says little; processor time
-    then says more: the workers' is compared by slices of a tenth of a second, and what the client's threads used beside
-    the long slices is added to the live arm's. Where memory happens to lie moves even that by half a percent from one
-    process to the next, so several are started, and what is said is the mean over them.
+    The arms alternate within one process in rotating order, so they share store, heap and memory layout, and short
+    slices see the same load on the machine. Throughput is compared by slices of seconds; the client's threads finish
+    their work between slices. On a shared machine CPU time is more reliable: the workers' CPU time is compared by
+    slices of a tenth of a second, and the CPU time of the client's threads in the long slices is added to the live arm.
+    The memory layout alone changes results by half a percent between processes, so the mean over several is reported.
     """
-    title("overhead in shadow mode: no RL at all (lru), decisions without sending (quiet), live (rl4sys)")
+    title("overhead in shadow mode: no RL (lru), decisions without sending (quiet), live (rl4sys)")
     arms = ["--policy", "lru,quiet,rl4sys", "--shadow"]
     with server() as address:
         long = run(options.program, *arms, *rounds_of(50_000, options.rounds), "--settle", "--server-address", address)
@@ -77,10 +76,10 @@ def overhead(options: argparse.Namespace) -> None:
         short = [run(options.program, *slices) for _ in range(options.processes)]
     for name, slices in long["policies"].items():
         print(f"  {name:<8} {typical(slices)}")
-    print("  time, more than the other: median of the rounds [95 % interval of it] (quartiles)")
+    print("  additional wall time: median over rounds [95 % interval] (quartiles)")
     compare(times(long))
     share = background_share(long)
-    print(f"  processor time, more than the other: mean of {len(short)} processes [95 % interval of it] (each)")
+    print(f"  additional CPU time: mean over {len(short)} processes [95 % interval] (each)")
     compare_processes([processor_times(report, share) for report in short])
     print(f"  agent: {long['agent']}")
 
@@ -101,12 +100,12 @@ def typical(slices: list[Slice]) -> str:
 
 
 def times(report: Report) -> Times:
-    """By policy: the time of each round."""
+    """Return the wall time of each round by policy."""
     return {name: [part["seconds"] for part in slices[WARM_UP_ROUNDS:]] for name, slices in report["policies"].items()}
 
 
 def processor_times(report: Report, background: float) -> Times:
-    """By policy: the workers' processor time of each batch; for the live arm a part more, the client's threads."""
+    """Return the workers' CPU time of each batch by policy; the live arm includes the share of the client's threads."""
     return {
         name: sums([part["worker_cpu_seconds"] * (1 + background * (name == "rl4sys")) for part in slices])
         for name, slices in report["policies"].items()
@@ -114,25 +113,25 @@ def processor_times(report: Report, background: float) -> Times:
 
 
 def background_share(report: Report) -> float:
-    """Processor time of the client's threads for the live arm's sake, as a part of its workers'."""
+    """Return the CPU time of the client's threads in the live arm relative to that of its workers."""
 
     def total(policy: str, key: str) -> float:
         return float(sum(part[key] for part in report["policies"][policy][WARM_UP_ROUNDS:]))
 
-    # Threads begin and end in all arms, and a connection is kept alive.
+    # Threads start and end in all arms, and a connection is kept alive, so the baseline is subtracted.
     extra = total("rl4sys", "background_cpu_seconds") - total("lru", "background_cpu_seconds")
     share = extra / total("rl4sys", "worker_cpu_seconds")
-    print(f"  the client's threads use {percent(share)} of the processor time that the workers use")
+    print(f"  CPU time of the client's threads relative to the workers: {percent(share)}")
     return share
 
 
 def sums(values: list[float]) -> list[float]:
     measured = values[WARM_UP_ROUNDS:]
-    return [sum(measured[n : n + ROUNDS_OF_A_BATCH]) for n in range(0, len(measured), ROUNDS_OF_A_BATCH)]
+    return [sum(measured[n : n + ROUNDS_PER_BATCH]) for n in range(0, len(measured), ROUNDS_PER_BATCH)]
 
 
 def compare(used: Times) -> None:
-    """How much more time one arm takes than another for the same requests."""
+    """Print the additional time of one arm over another for the same requests."""
     for one, other, remark in COMPARISONS:
         more = ratios(used, one, other)
         low, middle, high = statistics.quantiles(more, n=4)
@@ -141,7 +140,7 @@ def compare(used: Times) -> None:
 
 
 def compare_processes(used: list[Times]) -> None:
-    """The same of processor time, where a process counts once: by the median of its batches."""
+    """Print the additional CPU time; each process counts once, with the median of its batches."""
     for one, other, remark in COMPARISONS:
         medians = [statistics.median(ratios(times, one, other)) for times in used]
         each = ", ".join(percent(median) for median in medians)
@@ -154,26 +153,26 @@ def ratios(used: Times, one: str, other: str) -> list[float]:
 
 
 def interval_of_mean(values: Sequence[float]) -> str:
-    """Where the true mean lies with 95 % certainty, if processes differ as the normal distribution has it."""
+    """Return the 95 % confidence interval of the mean, assuming normally distributed values."""
     reach = STUDENT_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
     middle = statistics.mean(values)
     return f"[{percent(middle - reach)}, {percent(middle + reach)}]"
 
 
 def interval_of_median(ordered: Sequence[float]) -> str:
-    """Where the true median lies with 95 % certainty, whatever the distribution: by the ranks around the middle."""
+    """Return the distribution-free 95 % confidence interval of the median, from order statistics."""
     reach = 0.98 * math.sqrt(len(ordered))
     first, last = (round(len(ordered) / 2 + side * reach) for side in (-1, 1))
     return f"[{percent(ordered[max(0, first - 1)])}, {percent(ordered[min(last, len(ordered) - 1)])}]"
 
 
 def learning(options: argparse.Namespace) -> None:
-    """Hit rates while the policy is learnt from scratch, beside two rules."""
+    """Measure hit rates of a policy trained from scratch and of two fixed rules."""
     results = {}
     for workload, remark in {
-        "mixed": "popular blocks, moving sessions, scans: a rule must know what a request is for",
-        "zipf": "popular blocks only: how often is all there is to know",
-        "sessions": "a working set that moves and fits: least recent use is right",
+        "mixed": "popular blocks, moving sessions, scans: no simple rule fits all requests",
+        "zipf": "popular blocks only: the frequency of a block is sufficient",
+        "sessions": "a moving working set that fits: LRU is optimal",
     }.items():
         title(f"learning: {workload} ({remark})")
         results[workload] = policies = learn(options, workload)
@@ -186,9 +185,9 @@ def learn(options: argparse.Namespace, workload: str) -> Slices:
     arguments = ["--workload", workload, "--requests", str(options.requests), "--slice", "50000"]
     rules = run(options.program, *arguments, "--policy", "lru,fixed")
     with server() as address:
-        learnt = run(options.program, *arguments, "--policy", "rl4sys", "--server-address", address)
-    print(f"  agent: {learnt['agent']}")
-    return {**rules["policies"], **learnt["policies"]}
+        trained = run(options.program, *arguments, "--policy", "rl4sys", "--server-address", address)
+    print(f"  agent: {trained['agent']}")
+    return {**rules["policies"], **trained["policies"]}
 
 
 def show(policies: Slices) -> None:
@@ -198,11 +197,11 @@ def show(policies: Slices) -> None:
         rates = " ".join(f"{100 * statistics.mean(map(hit_rate, window)):5.1f}" for window in windows)
         last = windows[-1]
         print(
-            f"  {name:<8} hits %: {rates}   in the end {statistics.median(map(throughput, last)):6.0f} requests/s"
+            f"  {name:<8} hits %: {rates}   at the end {statistics.median(map(throughput, last)):6.0f} requests/s"
             f" {statistics.median(map(cpu_microseconds, last)):6.2f} µs cpu/request"
         )
     seconds = [part["seconds"] for part in policies["rl4sys"]]
-    print(f"  a column is {width} slices of 50,000 requests; rl4sys took {sum(seconds):.0f} s in all")
+    print(f"  a column is {width} slices of 50,000 requests; rl4sys took {sum(seconds):.0f} s in total")
 
 
 def plot(results: dict[str, Slices], path: Path) -> None:
@@ -225,7 +224,7 @@ def plot(results: dict[str, Slices], path: Path) -> None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A real server in a process of its own, on the server's core."""
+    """Run a server process on the server's core; yield its address."""
     with tempfile.TemporaryDirectory(prefix="block-cache-benchmark-") as root:
         command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", root]
         process = subprocess.Popen(
@@ -240,8 +239,8 @@ def server() -> Iterator[str]:
 
 
 def run(program: Path, *arguments: str) -> Report:
-    """What the system reports of a run on its core."""
-    # The store is written once and stays, as it takes some seconds.
+    """Run the system on its core and return its report."""
+    # Writing the block store takes seconds, so its directory is kept between runs.
     directory = Path(tempfile.gettempdir()) / f"block-cache-benchmark-store-{os.getuid()}"
     given = ["--directory", str(directory), "--config", str(SOURCE / "client.json"), "--threads", "2", "--json"]
     command = ["taskset", "-c", SYSTEM_CORE, str(program), *given, *arguments]

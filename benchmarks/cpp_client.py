@@ -1,8 +1,8 @@
-"""The C++ client, measured beside the Python one and an eager-torch client in one run.
+"""Benchmark of the C++ client, compared with the Python client and an eager-torch client in the same run.
 
     python benchmarks/cpp_client.py [decision] [faults]
 
-Needs the build of `make cpp`. Compare ratios: times depend on the machine and its mood.
+Needs the build of `make cpp`. Compare ratios: absolute times depend on the machine and its load.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def main() -> None:
 
 
 def decision() -> None:
-    """Single steps, with the server connected and learning."""
+    """Time single steps while the server is connected and learning."""
     from per_step_peer import TorchClient
 
-    title("decision path, 8-64-64-4, sampled; three rounds in turns")
+    title("decision path, 8-64-64-4, sampled; three alternating rounds")
     rounds: list[dict[str, Any]] = []
     python: list[float] = []
     torch: list[float] = []
@@ -50,17 +50,17 @@ def decision() -> None:
         shown = "   ".join(f"{name} {value:6.3f} µs" for name, value in figures.items())
         print(f"  C++ {part:<20} {shown}")
     whole = statistics.median(each["whole_step"] for each in rounds) / 1000
-    print(f"  C++ whole step, mean     {whole:.3f} µs (of 1,000,000 without looking at the clock)")
+    print(f"  C++ whole step, mean     {whole:.3f} µs (over 1,000,000 steps without timing each)")
     print(
         f"  Python whole step        p50 {statistics.median(python):6.3f} µs, {statistics.median(python) / whole:.1f}x"
     )
     print(f"  torch, eager             p50 {statistics.median(torch):6.1f} µs, {statistics.median(torch) / whole:.0f}x")
     resident = max(each["resident_kilobytes"] for each in rounds) / 1024
-    print(f"  memory after 2,000,000 steps as fast as can be, with what waits to be sent: {resident:.1f} MB")
+    print(f"  RAM after 2,000,000 steps at full speed, including unsent data: {resident:.1f} MB")
 
 
 def faults() -> None:
-    """What a C++ host notices of a server that is away, or killed again and again."""
+    """Measure decision times of a C++ host while the server is away or killed repeatedly."""
     title("faults: 2 threads of a C++ system, 20 s each, with the server up, away, and killed every 8 s")
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
         process, address = start_server(root, "0")
@@ -89,9 +89,9 @@ def show(name: str, seen: dict[str, Any]) -> None:
     times = seen["microseconds"]
     print(
         f"  {name:<20} p50 {times['p50']:5.1f} µs  p99 {times['p99']:6.1f} µs  p99.99 {times['p99.99']:7.1f} µs  "
-        f"max {times['max']:8.1f} µs;  {seen['decisions']:,} decisions, over 1 ms: {seen['over_1_ms']}, in which it "
-        f"waited of its own accord: {seen['waited_over_1_ms']}; dropped {seen['dropped_steps']}, "
-        f"waiting {seen['steps_waiting']}; at most {seen['peak_kilobytes'] / 1024:.1f} MB"
+        f"max {times['max']:8.1f} µs;  {seen['decisions']:,} decisions, over 1 ms: {seen['over_1_ms']}, of these "
+        f"sleeping voluntarily: {seen['waited_over_1_ms']}; dropped {seen['dropped_steps']}, "
+        f"unsent {seen['steps_waiting']}; at most {seen['peak_kilobytes'] / 1024:.1f} MB"
     )
 
 

@@ -1,4 +1,4 @@
-"""How long one decision takes, the action sampled and with its log-probability: a small network, and one for images.
+"""Time of one decision with a sampled action and its log-probability, for a small MLP and an image network.
 
 Run `python benchmarks/decision.py`; it uses one core for a few seconds.
 """
@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from rl4sys.policy.draws import NATIVE, Draws
-from rl4sys.policy.native_form import NativeProgram
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.native_program import NativeProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.spec import Array
 
@@ -33,7 +33,7 @@ def compare(title: str, network: nn.Sequential, exported: Exported, shape: tuple
     deciders = contenders(network, exported, row, **layout)
     medians = {name: median_microseconds(decide) for name, decide in deciders.items()}
     slowest = medians["torch, eager"]
-    print(f"{f'one decision, {title}':<40}{'p50 µs':>10}{'of torch':>12}")
+    print(f"{f'one decision, {title}':<40}{'p50 µs':>10}{'vs. torch':>12}")
     for name, median in medians.items():
         print(f"{name:<40}{median:>10.2f}{f'1/{slowest / median:.1f}':>12}")
 
@@ -43,12 +43,12 @@ def contenders(
 ) -> dict[str, Callable[[], object]]:
     program, weights = exported
     flat, seen = row.reshape(-1), np.moveaxis(row, -1, 0)[None].copy() if channels_last else row
-    draws, numpy_form = Draws(0), NumpyProgram(program, weights, flat.size)
+    draws, numpy_program = Draws(0), NumpyProgram(program, weights, flat.size)
     chosen: dict[str, Callable[[], object]] = {}
     if NATIVE:
         native_decide = NativeProgram(program, weights, flat.size).decide
         chosen["native"] = lambda: native_decide(flat, None, draws)
-    chosen["numpy"] = lambda: numpy_form.decide(flat, None, draws)
+    chosen["numpy"] = lambda: numpy_program.decide(flat, None, draws)
     chosen["torch, eager"] = lambda: torch_decide(network, seen)
     return chosen
 
@@ -64,14 +64,14 @@ def exported_mlp(network: nn.Sequential) -> Exported:
 
 
 def nature() -> nn.Sequential:
-    """The network of Mnih et al. (2015)."""
+    """Return the network of Mnih et al. (2015)."""
     convolutions = (nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
     layers = [module for convolution in convolutions for module in (convolution, nn.ReLU())]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 6))
 
 
 def exported_cnn(network: nn.Sequential) -> Exported:
-    """Channels last; what is behind the convolutions takes the pixels in another order, which costs the same."""
+    """Export an image network with channels last. This permutes a linear layer's inputs, but takes the same time."""
     weights = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
     weights |= {f"{i}.weight": np.moveaxis(weights[f"{i}.weight"], 1, -1).copy() for i in (0, 2, 4)}
     relu, body = Operation("relu"), []
@@ -91,7 +91,7 @@ def torch_decide(network: nn.Sequential, observation: Array) -> tuple[int, float
 
 
 def median_microseconds(decide: Callable[[], object], seconds: float = 2.0) -> float:
-    """The median over groups of calls, each long enough for the clock's resolution not to matter."""
+    """Return the median time of a call over groups of calls, which are long compared with the clock's resolution."""
     group = 20
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:

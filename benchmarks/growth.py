@@ -1,10 +1,10 @@
-"""How speed and memory grow with the number of environments and with the width of networks: PPO on CartPole-v1.
+"""Speed and RAM by number of environments and network width: PPO on CartPole-v1.
 
     python benchmarks/growth.py [--repeats 3] [--quick]
 
-Each point is trained in a process of its own, on one core with one thread, again and again in turns; medians count.
-Writes docs/growth.json and docs/images/growth.png and prints the table; --quick tries every point for a moment and
-writes nothing.
+Each point is trained in its own process, on one core with one thread, in several rounds; the median is reported.
+Writes docs/growth.json and docs/images/growth.png and prints the table. --quick runs every point briefly and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FIGURES = DOCS / "growth.json"
 LENGTH, EPOCHS, MINIBATCH = 128, 4, 256
 USUAL_ENVS, USUAL_WIDTH = 8, 64
 TIMED = {64: 60_000, 128: 40_000, 256: 20_000, 512: 10_000}
-"""Steps by width: about as many seconds for each."""
-COLOUR = "#0072B2"
+"""Number of timed steps by network width, chosen for similar durations."""
+COLOR = "#0072B2"
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Growth:
-    """What one point came to: a number for each turn."""
+    """Results of one point: one value per round."""
 
     num_envs: int
     width: int
     rates: list[float]
     """Steps per second."""
     megabytes: list[float]
-    """At most, of the whole process."""
+    """Peak RAM of the process."""
 
     @property
     def rate(self) -> float:
@@ -84,8 +84,8 @@ BY_WIDTH = tuple(Point(USUAL_ENVS, width) for width in TIMED)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, help="turns; default: 3, with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="a moment for each point; writes nothing")
+    parser.add_argument("--repeats", type=int, help="number of rounds; default: 3, with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="run each point briefly; write nothing")
     options = parser.parse_args()
     machine = Machine.here()
     points = list(dict.fromkeys((*BY_ENVS, *BY_WIDTH)))
@@ -104,13 +104,13 @@ def measure(points: Sequence[Point], repeats: int, *, quick: bool) -> dict[Point
             done = OURS.run(point.work(repeat + 1, quick=quick))
             grown[point].rates.append(round(done["steps_per_second"], 1))
             grown[point].megabytes.append(round(done["peak_megabytes"], 1))
-            told = f"{point.num_envs} environments, width {point.width}: {done['steps_per_second']:,.0f} steps/s"
-            print(told, file=sys.stderr, flush=True)
+            message = f"{point.num_envs} environments, width {point.width}: {done['steps_per_second']:,.0f} steps/s"
+            print(message, file=sys.stderr, flush=True)
     return grown
 
 
 def table(grown: Sequence[Growth]) -> str:
-    lines = ["| environments | network | steps/s | least to most | memory |", "|---|---|---|---|---|"]
+    lines = ["| environments | network | steps/s | min – max | RAM |", "|---|---|---|---|---|"]
     for one in grown:
         spread = f"{min(one.rates):,.0f} – {max(one.rates):,.0f}"
         shape = f"{one.width} × {one.width}"
@@ -127,29 +127,29 @@ def plot(grown: dict[Point, Growth], path: Path) -> None:
     for column, points in enumerate((BY_ENVS, BY_WIDTH)):
         across = [point.width if column else point.num_envs for point in points]
         of_points = [grown[point] for point in points]
-        grid[0, column].plot(across, [one.rate for one in of_points], "o-", color=COLOUR)
-        grid[1, column].plot(across, [one.memory for one in of_points], "o-", color=COLOUR)
+        grid[0, column].plot(across, [one.rate for one in of_points], "o-", color=COLOR)
+        grid[1, column].plot(across, [one.memory for one in of_points], "o-", color=COLOR)
         grid[1, column].set_xscale("log", base=2)
         grid[1, column].set_xticks(across, [str(value) for value in across])
         grid[1, column].set_xlabel(titles[column])
     for axes in grid.flat:
         axes.grid(alpha=0.3)
     grid[0, 0].set(ylabel="steps per second", ylim=(0, 1.08 * max(one.rate for one in grown.values())))
-    grid[1, 0].set(ylabel="memory at its peak, MB", ylim=(0, 1.08 * max(one.memory for one in grown.values())))
+    grid[1, 0].set(ylabel="peak RAM, MB", ylim=(0, 1.08 * max(one.memory for one in grown.values())))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def section() -> str | None:
-    """For the page; None where nothing is kept."""
+    """Return the section of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
     kept = json.loads(FIGURES.read_text())
-    return f"""## Growth
+    return f"""## Scaling
 
-PPO on CartPole-v1, rollouts of {LENGTH} steps of each environment, {EPOCHS} epochs of minibatches of {MINIBATCH},
-one core (`benchmarks/growth.py`). Memory is that of the whole process.
+PPO on CartPole-v1 with rollouts of {LENGTH} steps per environment and {EPOCHS} epochs of minibatches of {MINIBATCH}, on
+one core (`benchmarks/growth.py`). RAM is that of the process.
 
 ![Growth](images/growth.png)
 

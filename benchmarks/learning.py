@@ -1,11 +1,10 @@
-"""What the algorithms learn: trains the rows of docs/results.md that are missing, then writes the page.
+"""Learning results of all algorithms: train missing rows of docs/results.md and write the page.
 
     python benchmarks/learning.py [NAME ...] [--root experiments/results] [--page]
 
-Each row is a shipped experiment, trained with seeds 1, 2 and 3; a run that is already under --root is used as
-it is. The trained policy is judged acting greedily over 100 episodes, and the median of the seeds counts. Figures are
-kept in docs/results.json, so that rows can be made one at a time: names given are made anew, and without names
-those that are not there. With --page nothing is trained.
+Each row is a shipped experiment, trained with seeds 1, 2 and 3; runs under --root are reused. The greedy policy is
+evaluated over 100 episodes, and the median over seeds is reported. Results are stored in docs/results.json by row.
+Named rows are measured again; without names, the missing rows are measured. With --page nothing is trained.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 from runs import ROOT, SEEDS, command, trained
 
-from rl4sys.experiment.metrics import read_metrics
+from rl4sys.runs.metrics import read_metrics
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "results.json"
 NOTES = Path(__file__).parent / "learning_notes.md"
-"""What is said on the page beside the figures."""
-# Okabe and Ito's colours, which the colour-blind can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+"""Markdown file with the text that follows the tables."""
+# Colors of Okabe and Ito, safe for color-blind readers.
+COLORS = ("#0072B2", "#D55E00", "#009E73")
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ class Row:
     published: str
     target: float
     fails: bool = False
-    """Shows what cannot be learnt so: the target is not to be reached."""
+    """True if the experiment should fail: the return must stay below the target."""
     changes: tuple[str, ...] = ()
-    """Settings other than the experiment's."""
+    """Settings that differ from the shipped experiment, as ``key=value``."""
     earlier: tuple[int, float] | None = None
-    """What the evaluations during training should have reached at an earlier step."""
+    """Step and target of an additional, earlier evaluation."""
 
     @property
     def name(self) -> str:
@@ -69,26 +68,26 @@ ROWS = (
     Row("double_dqn_cartpole", "DQN (double), CartPole-v1", "500", 475),
     Row("n_step_dqn_cartpole", "DQN (3 steps), CartPole-v1", "500", 475),
     Row("dueling_dqn_cartpole", "DQN (dueling), CartPole-v1", "500", 475),
-    Row("prioritized_dqn_cartpole", "DQN (prioritised), CartPole-v1", "500", 475),
+    Row("prioritized_dqn_cartpole", "DQN (prioritized), CartPole-v1", "500", 475),
     Row("qr_dqn_cartpole", "QR-DQN, CartPole-v1", "—", 475),
     Row("c51_cartpole", "C51, CartPole-v1", "481 at 500k", 450),
     Row("rainbow_cartpole", "Rainbow, CartPole-v1", "—", 475),
     Row("dqn_lunarlander", "DQN, LunarLander-v3", "154 ± 79", 100),
     Row("her_bitflip", "DQN with HER, 14 bits", "—", -8),
-    Row("her_bitflip", "DQN without, 14 bits", "—", -13, fails=True, changes=("buffer.type=uniform",)),
-    Row("sac_cartpole", "SAC over choices, CartPole-v1", "—", 400),
+    Row("her_bitflip", "DQN without HER, 14 bits", "—", -13, fails=True, changes=("buffer.type=uniform",)),
+    Row("sac_cartpole", "SAC (discrete), CartPole-v1", "—", 400),
     Row("sac_pendulum", "SAC, Pendulum-v1", "−157", -200),
     Row("td3_pendulum", "TD3, Pendulum-v1", "−152", -200),
     Row("ddpg_pendulum", "DDPG, Pendulum-v1", "−152", -200),
     Row("sac_halfcheetah", "SAC, HalfCheetah-v5", "4747", 4000, earlier=(30_000, 3000)),
     Row("td3_halfcheetah", "TD3, HalfCheetah-v5", "3891", 3000),
-    Row("ppo_pong", "PPO, Pong of 64 by 64", "—", -18),
+    Row("ppo_pong", "PPO, Pong 64x64", "—", -18),
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one seed came to."""
+    """Result of one seed."""
 
     seed: int
     steps: int
@@ -100,9 +99,9 @@ class Result:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="rows to make anew")
+    parser.add_argument("names", nargs="*", help="rows to measure again")
     parser.add_argument("--root", type=Path, default=ROOT)
-    parser.add_argument("--page", action="store_true", help="write the page from the figures that are there")
+    parser.add_argument("--page", action="store_true", help="write the page from stored results")
     options = parser.parse_args()
     results = read_results()
     for row in ROWS:
@@ -129,11 +128,11 @@ def write_results(results: dict[Row, list[Result]]) -> None:
 
 def obtain(row: Row, seed: int, root: Path) -> Result:
     path = trained(row.arguments, seed, root / row.name)
-    judged = json.loads(command(["evaluate", str(path), "--episodes", "100", "--json"]))
+    evaluated = json.loads(command(["evaluate", str(path), "--episodes", "100", "--json"]))
     status = json.loads((path / "status.json").read_text())
     rows = read_metrics(path / "metrics.jsonl")
     curve = [(r["step"], r["evaluation/return"]) for r in rows if "evaluation/return" in r]
-    return Result(seed, status["steps"], status["steps_per_second"], judged["mean_return"], curve, made_with(path))
+    return Result(seed, status["steps"], status["steps_per_second"], evaluated["mean_return"], curve, made_with(path))
 
 
 def made_with(path: Path) -> str:
@@ -149,9 +148,9 @@ def plot(results: dict[Row, list[Result]], path: Path) -> None:
     for axes in grid.flat[len(results) :]:
         axes.axis("off")
     for axes, (row, of_row) in zip(grid.flat, results.items(), strict=False):
-        for result, colour in zip(of_row, COLOURS, strict=True):
+        for result, color in zip(of_row, COLORS, strict=True):
             steps, returns = zip(*result.curve, strict=True)
-            axes.plot(steps, returns, color=colour, linewidth=1.2, label=f"seed {result.seed}")
+            axes.plot(steps, returns, color=color, linewidth=1.2, label=f"seed {result.seed}")
         axes.axhline(row.target, color="0.5", linestyle="--", linewidth=1, label="target")
         axes.set_title(row.title, fontsize=10)
         axes.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:,.0f}k")
@@ -185,7 +184,7 @@ def wanted(row: Row) -> str:
 
 
 def earlier(results: dict[Row, list[Result]]) -> str:
-    """What rows that are also judged at an earlier step had come to there."""
+    """Return the results of rows with an additional, earlier evaluation."""
     lines = []
     for row, of_row in results.items():
         if row.earlier is not None:
@@ -200,17 +199,19 @@ def earlier(results: dict[Row, list[Result]]) -> str:
 def page(results: dict[Row, list[Result]]) -> str:
     made = sorted({result.made_with for of_row in results.values() for result in of_row})
     written = NOTES.read_text(encoding="utf-8")
-    return f"""# What the algorithms learn
+    return f"""# Learning results
 
-Written by `python benchmarks/learning.py`, which trains what is missing and can be repeated by anyone. The trained
-policy acts greedily over 100 episodes; the median of three seeds counts. Returns repeat exactly on the
-same machine with the same versions. Speed depends on the machine and on what else it was doing.
+This page shows the returns of all algorithms with the commands to reproduce them.
+`python benchmarks/learning.py` trains missing rows and writes the page.
+
+The results are mean returns of the greedy policy over 100 episodes, for three seeds and their median. They are exactly
+reproducible on the same machine with the same versions. The speed depends on the machine and its load.
 
 {table(results)}
 {earlier(results)}
-Made with {"; ".join(made)}; one thread.
+Measured with {"; ".join(made)}; one thread.
 
-The curves show the evaluations during training.
+The curves show evaluations during training.
 
 ![Curves](images/learning.png)
 

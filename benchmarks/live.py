@@ -1,8 +1,9 @@
-"""The live path, measured beside a per-step, eager-torch client of the usual kind (`per_step_peer.py`), in one run.
+"""Benchmark of client and training server, compared with an eager-torch client (`per_step_peer.py`) in the same run.
 
     python benchmarks/live.py [decision] [faults] [ingest] [adoption] [fleet] [footprint] [placement]
 
-Without words all are run, which takes about three minutes. Compare ratios: times depend on the machine and its mood.
+Without arguments all measurements run, in about three minutes. Compare ratios: absolute times depend on the machine
+and its load.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def decision() -> None:
-    """request_for_action + add_to_trajectory + update_reward, with the server connected and learning."""
+    """Time request_for_action + add_to_trajectory + update_reward while the server is connected and learning."""
     from per_step_peer import TorchClient
 
     title("decision path: request_for_action + add_to_trajectory + update_reward, 8-64-64-4")
@@ -72,21 +73,21 @@ def decision() -> None:
 
 
 def step_times(client: Any, count: int) -> list[float]:
-    """Microseconds of each step of a promised loop."""
+    """Return the time of each step of the client loop in microseconds."""
     times, trajectory, clock = [0.0] * count, None, time.perf_counter_ns
     for n in range(count):
-        began = clock()
+        start = clock()
         trajectory, action = client.request_for_action(trajectory, ROW)
         client.add_to_trajectory(trajectory, action)
         action.update_reward(1.0)
-        times[n] = (clock() - began) / 1000
+        times[n] = (clock() - start) / 1000
     return times
 
 
 def faults() -> None:
-    """What a host notices of a server that is killed and comes back: how long its slowest decisions take."""
+    """Measure the slowest decisions while the server is killed and restarted."""
     title("faults: 20 s of decisions, about 3000 a second, with the server up, away, and killed every 4 s")
-    # Python's collector stops the host for milliseconds now and then, server or not.
+    # Python's garbage collector pauses the host for milliseconds, independent of the server.
     gc.disable()
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
         process, address = start_server(root, "0")
@@ -101,11 +102,11 @@ def faults() -> None:
             killer.stop()
             statistics_now = ours.statistics()
     gc.enable()
-    print(f"  dropped {statistics_now.dropped_steps}, decided without a model {statistics_now.fallback_decisions}")
+    print(f"  dropped steps {statistics_now.dropped_steps}, fallback decisions {statistics_now.fallback_decisions}")
 
 
 class Killer(threading.Thread):
-    """Starts a server, and kills and starts it again, until it is stopped."""
+    """Thread that repeatedly starts and kills a server until `stop`."""
 
     def __init__(self, root: str, port: str, every_seconds: float = 4.0) -> None:
         super().__init__(daemon=True)
@@ -127,11 +128,11 @@ class Killer(threading.Thread):
 def paced_times(client: Any, seconds: float) -> list[float]:
     times, trajectory, clock, until = [], None, time.perf_counter_ns, time.monotonic() + seconds
     while time.monotonic() < until:
-        began = clock()
+        start = clock()
         trajectory, action = client.request_for_action(trajectory, ROW)
         client.add_to_trajectory(trajectory, action)
         action.update_reward(1.0)
-        times.append((clock() - began) / 1000)
+        times.append((clock() - start) / 1000)
         time.sleep(0.0002)
     return times
 
@@ -146,7 +147,7 @@ def show_times(name: str, times: list[float]) -> None:
 
 
 def ingest() -> None:
-    """Steps a second from a stream of a client to the server's disk, every commit synced."""
+    """Measure steps per second from a client stream to the server's disk, with every commit synced."""
     from per_step_peer import running_peer, send_steps, send_trajectories
 
     title(f"ingest: one stream, trajectories of {LENGTH} steps, journalled with synchronous=FULL")
@@ -164,13 +165,13 @@ def ingest() -> None:
 
 
 def timed(function: Callable[..., object], *arguments: Any) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     function(*arguments)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def pump(address: str, policy_id: str, trajectories: int) -> float:
-    """Encode and send so many trajectories as fast as the stream takes them; seconds until all are acknowledged."""
+    """Send trajectories as fast as possible; return the seconds until all are acknowledged."""
     outgoing: queue.Queue[ClientMessage | None] = queue.Queue(8)
     outgoing.put(ClientMessage(hello=hello(policy_id)))
     given = some_trajectory(LENGTH)
@@ -185,11 +186,11 @@ def pump(address: str, policy_id: str, trajectories: int) -> float:
         feeder = threading.Thread(target=feed)
         for message in (stream := call(iter(outgoing.get, None))):
             if message.WhichOneof("kind") == "welcome":
-                began = time.perf_counter()
+                start = time.perf_counter()
                 feeder.start()
             if message.WhichOneof("kind") == "ack" and message.ack.sequence == trajectories:
                 break
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         outgoing.put(None)
         stream.cancel()
         feeder.join()
@@ -197,8 +198,8 @@ def pump(address: str, policy_id: str, trajectories: int) -> float:
 
 
 def adoption() -> None:
-    """From the moment a version is made to the moment a client has it."""
-    title("adoption: version made → in the client's hands")
+    """Measure the delay from publishing a version to its use by a client."""
+    title("adoption: version published → used by the client")
     with server() as address, agent(address, "adoption", buffer={"size": 256}) as ours:
         run = Path(ask_status(address, Credentials()).policies[0].run)
         arrived: dict[int, int] = {}
@@ -214,14 +215,14 @@ def adoption() -> None:
                 made = run / "versions" / f"{version:012d}.safetensors"
                 if version > 0 and made.exists():
                     delays.append((arrived[version] - made.stat().st_mtime_ns) / 1e6)
-            # A system that has other things to do: about 2000 decisions a second.
+            # Simulates a busy system: about 2000 decisions per second.
             time.sleep(0.0005)
     p50, p99 = np.percentile(delays, [50, 99])
     print(f"  p50 {p50:.1f} ms   p99 {p99:.1f} ms   over {len(delays)} versions")
 
 
 def fleet() -> None:
-    """Many clients at once: steady, in bounded memory."""
+    """Measure acknowledgement latency and RAM with many clients."""
     title("fleet: every client sends 100 steps 10 times a second for 15 s")
     for clients, policies in ((64, 64), (256, 1)):
         with server() as address:
@@ -231,15 +232,13 @@ def fleet() -> None:
             p50, p99 = np.percentile(latencies, [50, 99])
             rate = len(latencies) * 100 / 15 / 1e3
             print(f"  {clients} clients, {policies} policies: {rate:.0f} k steps/s acknowledged")
-            print(f"    acknowledged after p50 {p50:.0f} ms, p99 {p99:.0f} ms; streams broken: {refused}")
+            print(f"    acknowledgement latency p50 {p50:.0f} ms, p99 {p99:.0f} ms; failed streams: {refused}")
             edge, all_learners = status.memory_bytes / 2**20, sum(learners)
-            print(
-                f"    memory: server {edge:.0f} MB, learners {all_learners:.0f} MB ({all_learners / policies:.0f} each)"
-            )
+            print(f"    RAM: server {edge:.0f} MB, learners {all_learners:.0f} MB ({all_learners / policies:.0f} each)")
 
 
 async def drive_fleet(address: str, clients: int, policies: int) -> tuple[list[float], int]:
-    """Milliseconds to each acknowledgement, and how many streams ended early."""
+    """Return acknowledgement latencies in milliseconds and the number of failed streams."""
     latencies: list[float] = []
     async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
         ready = asyncio.Barrier(clients)
@@ -260,7 +259,7 @@ async def one_client(
         pass
     await ready.wait()
 
-    async def speak() -> None:
+    async def send() -> None:
         for sequence in range(1, 151):
             trajectory = Trajectory(version, given.columns, episode=sequence, terminated=True)
             sent[sequence] = time.perf_counter()
@@ -268,8 +267,8 @@ async def one_client(
             await stream.write(ClientMessage(trajectories=Trajectories(trajectory=[content])))
             await asyncio.sleep(0.1)
 
-    speaking = asyncio.create_task(speak())
-    while sent or not speaking.done():
+    sending = asyncio.create_task(send())
+    while sent or not sending.done():
         message = await asyncio.wait_for(stream.read(), 60)
         if message.WhichOneof("kind") == "snapshot":
             version = message.snapshot.version
@@ -279,13 +278,13 @@ async def one_client(
 
 
 def footprint() -> None:
-    """What a client costs its host."""
+    """Measure import time and RAM of a client."""
     title("footprint of a client")
     code = """
 import sys, time
-began = time.perf_counter()
+start = time.perf_counter()
 from rl4sys.client import RL4SysAgent
-imported = time.perf_counter() - began
+imported = time.perf_counter() - start
 import numpy, pathlib
 agent = RL4SysAgent({config}, observation_space=8, action_space=4)
 row, trajectory = numpy.zeros(8, 'f4'), None
@@ -309,9 +308,9 @@ agent.close()
 
 
 def placement() -> None:
-    """Where learners run: how late the server's event loop is while one learns in a thread, and in a process."""
-    title("placement: how late a 1 ms timer of the event loop is while a PPO learner learns")
-    for place in ("nobody learns", "thread", "process"):
+    """Measure the delay of the server's event loop while a learner runs in a thread or in a process."""
+    title("placement: delay of a 1 ms timer of the event loop while a PPO learner runs")
+    for place in ("no learner", "thread", "process"):
         code = PLACEMENT.replace("{place}", place)
         p50, p99, most = run_python(code).split()
         print(f"  {place:<14} p50 {p50:>6} ms   p99 {p99:>6} ms   max {most:>6} ms")
@@ -322,7 +321,8 @@ import asyncio, multiprocessing, threading, time
 import numpy as np
 
 def learn(stop):
-    from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer
+    from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer
+    from rl4sys.learner.learner import build_learner
     from rl4sys.spec import Box, Discrete, Spec
     from rl4sys.trajectory import Trajectory
     import torch
@@ -339,9 +339,9 @@ def learn(stop):
 async def measure():
     lateness, end = [], time.perf_counter() + 8
     while time.perf_counter() < end:
-        began = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.sleep(0.001)
-        lateness.append(1000 * (time.perf_counter() - began - 0.001))
+        lateness.append(1000 * (time.perf_counter() - start - 0.001))
     print(*(f'{x:.2f}' for x in (*np.percentile(lateness[1000:], [50, 99]), max(lateness[1000:]))))
 
 if __name__ == '__main__':
@@ -359,7 +359,7 @@ if __name__ == '__main__':
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A real server in a process of its own, with its journal on this disk."""
+    """Run a server process with its journal in the current directory; yield its address."""
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
         process, address = start_server(root, "0")
         try:

@@ -1,10 +1,10 @@
-"""Whether soft Q-learning reaches each of the four goals of its plane: shares of many paths, and pictures.
+"""Distribution of the goals that soft Q-learning reaches in the multigoal environment, with plots.
 
     python benchmarks/multigoal.py [--root experiments/results]
 
-Trains the experiment `sql_multigoal` with seeds 1, 2 and 3, unless such runs are there. The policy draws its actions,
-as it did while it learnt. Shares are kept in docs/multigoal.json, for the page that learning.py writes; pictures are of
-the first run.
+Trains the experiment `sql_multigoal` with seeds 1, 2 and 3, unless these runs exist. The policy is stochastic, as in
+training. The shares are stored in docs/multigoal.json, from which learning.py writes a page; the plots show the first
+run.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import numpy as np
 from runs import ROOT, SEEDS, trained
 
 from rl4sys.algorithms.sql import SoftQ
-from rl4sys.environments.multigoal import GOALS, MultiGoal, MultiGoalOptions
+from rl4sys.environments.families.multigoal import GOALS, MultiGoal, MultiGoalOptions
 from rl4sys.environments.multigoal_plots import draw_q, draw_rollouts
-from rl4sys.experiment.run import Run
 from rl4sys.policy.base import Policy
 from rl4sys.policy.draws import Draws
+from rl4sys.runs.run import Run
 from rl4sys.spec import STATE, Array
-from rl4sys.trainer import Progress, trained_learner, trained_policy
+from rl4sys.training.checkpointing import load_trained_learner, load_trained_policy
+from rl4sys.training.progress import Progress
 
 EXPERIMENT = "sql_multigoal"
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "multigoal.json"
 PATHS = 1000
-_LONGEST = 30
-_DRAWN = 50
-"""Paths in a picture."""
+_MAX_STEPS = 30
+_PLOTTED_PATHS = 50
+"""Number of paths in a plot."""
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args()
     runs = [Run.open(trained(["train", EXPERIMENT], seed, options.root / EXPERIMENT)) for seed in SEEDS]
-    reached = [shares(walk(trained_policy(run, "latest", Silent()), PATHS)).tolist() for run in runs]
+    reached = [shares(walk(load_trained_policy(run, "latest", SilentObserver()), PATHS)).tolist() for run in runs]
     FIGURES.write_text(json.dumps(reached) + "\n")
     draw(runs[0], DOCS / "images")
     print(table(reached))
@@ -53,17 +54,18 @@ def table(reached: list[list[float]]) -> str:
 
 
 def section() -> str:
-    """For the page of results; nothing where nothing is kept."""
+    """Return the section of docs/results.md; empty without stored results."""
     if not FIGURES.is_file():
         return ""
-    return f"""## Soft Q-learning on the plane with four goals
+    return f"""## Soft Q-learning in the multigoal environment
 
-Which goal each of {PATHS:,} paths ends at, after 10,000 steps (`python benchmarks/multigoal.py`; targets:
-at least 10 % each, and at most 15 % at none). The policy draws its actions, as it did while it learnt.
+Distribution of the goals reached by {PATHS:,} paths after 10,000 training steps
+(`python benchmarks/multigoal.py`; targets: at least 10 % per goal, at most 15 % without a goal).
+The policy is stochastic, as in training.
 
 {table(json.loads(FIGURES.read_text()))}
 
-Paths of seed 1, and in three places the value of every action (lines) with actions that were drawn (crosses):
+Paths of seed 1, and action values (contour lines) with sampled actions (crosses) at three positions:
 
 ![Paths](images/multigoal_paths.png)
 
@@ -71,32 +73,32 @@ Paths of seed 1, and in three places the value of every action (lines) with acti
 """
 
 
-class Silent:
+class SilentObserver:
     def note(self, message: str) -> None:
-        """It is known already."""
+        """Ignore notes."""
 
     def progress(self, progress: Progress) -> None:
-        """Nothing is trained."""
+        """Ignore progress."""
 
 
 def walk(policy: Policy, count: int) -> list[Array]:
-    """The positions of each path, from the middle on."""
+    """Roll out `count` paths from the center and return the positions of each path."""
     draws, plane = Draws(1), MultiGoal(MultiGoalOptions())
     return [path(policy, plane, draws, seed) for seed in range(count)]
 
 
 def path(policy: Policy, plane: MultiGoal, draws: Draws, seed: int) -> Array:
     position, _ = plane.reset(seed=seed)
-    positions, there = [position], False
-    while not there and len(positions) <= _LONGEST:
+    positions, reached = [position], False
+    while not reached and len(positions) <= _MAX_STEPS:
         action = policy.act({STATE: position[None]}, {}, draws).action[0]
-        position, _, there, _, _ = plane.step(action)
+        position, _, reached, _, _ = plane.step(action)
         positions.append(position)
     return np.array(positions)
 
 
 def shares(paths: list[Array]) -> Array:
-    """Of each goal, and of none."""
+    """Return the share of paths that end at each goal, and at none."""
     ends = np.array([path[-1] for path in paths])
     distances = np.linalg.norm(ends[:, None] - GOALS, axis=-1)
     reached = np.where(distances.min(1) < 1, distances.argmin(1), len(GOALS))
@@ -104,10 +106,10 @@ def shares(paths: list[Array]) -> Array:
 
 
 def draw(run: Run, folder: Path) -> None:
-    policy = trained_policy(run, "latest", Silent())
-    algorithm = trained_learner(run, "latest", Silent()).algorithm
+    policy = load_trained_policy(run, "latest", SilentObserver())
+    algorithm = load_trained_learner(run, "latest", SilentObserver()).algorithm
     assert isinstance(algorithm, SoftQ)
-    draw_rollouts(walk(policy, _DRAWN)).savefig(folder / "multigoal_paths.png", dpi=80)
+    draw_rollouts(walk(policy, _PLOTTED_PATHS)).savefig(folder / "multigoal_paths.png", dpi=80)
     draws = Draws(2)
     draw_q(
         lambda states, actions: algorithm.values({STATE: states}, actions),

@@ -1,12 +1,13 @@
-"""What logging, registry and alerts add to training.
+"""Overhead of logging, run store and alerts in training.
 
-Run `python benchmarks/overhead.py`; it uses one core for a few minutes. ppo_cartpole is trained with all of it, as it
-comes, and with none of it: no rows, no status, no TensorBoard, no index, no rules. Both learn the same, bit for bit.
+Run `python benchmarks/overhead.py`; it uses one core for a few minutes. ppo_cartpole is trained twice: with logging,
+run store and alerts as by default, and without metrics rows, status, TensorBoard, run store and alert rules. Both
+runs learn bit-identical weights.
 
-Time, compared: the two take turns within one process, a few rounds each, in threads of which only one runs; their
-processor time is counted by thread, and that of threads behind them (TensorBoard's) to the one that has them. Time,
-counted: what of the one's processor time was spent in what was added; it leaves out what that does to caches, and is
-the figure to go by where others use the machine. Memory: each in a process of its own, several times in turns.
+Compared time: the two runs alternate within one process, a few rounds each, in threads of which only one runs. CPU time
+is counted per thread; background threads (TensorBoard) count for the run with logging. Counted time: share of the CPU
+time spent in the added functions. It ignores cache effects but is more reliable on a shared machine. RAM: measured
+in separate processes, in alternating order.
 
     python benchmarks/overhead.py [--steps 99840] [--repeats 3] [--json FILE]
 """
@@ -30,24 +31,25 @@ from typing import Any
 import numpy as np
 
 from rl4sys.config import load, override
-from rl4sys.experiment.config import parse_experiment
-from rl4sys.experiment.run import Run
-from rl4sys.trainer import Progress, Trainer
+from rl4sys.runs.config import parse_experiment
+from rl4sys.runs.run import Run
+from rl4sys.training.loop import TrainingLoop
+from rl4sys.training.progress import Progress
 
 ROUNDS = 13
-"""Of 256 steps each in a turn; each turn of the one has what the same turn of the other has."""
+"""Number of training rounds of 256 steps per turn. The same turn of both arms contains the same work."""
 ARMS = ("none", "all")
 OFF = ("logging.tensorboard=false", "alerts.enabled=false")
 
 
 class NoLogbook:
-    """Takes everything, keeps nothing."""
+    """Logbook that discards everything."""
 
     @contextmanager
     def opened(self, step: int) -> Iterator[None]:
         yield
 
-    def see(self, trajectories: Any) -> None: ...
+    def add_experience(self, trajectories: Any) -> None: ...
 
     def add(self, metrics: Mapping[str, float]) -> None: ...
 
@@ -62,7 +64,7 @@ class NoLogbook:
 
 @dataclass
 class Turns:
-    """An observer that lets a trainer run for a few rounds whenever it is its turn."""
+    """Observer that lets a training loop run for a few rounds per turn."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -80,17 +82,17 @@ class Turns:
             self._end_turn()
             self._begin_turn()
 
-    def run(self, trainer: Trainer) -> None:
+    def run(self, loop: TrainingLoop) -> None:
         self._begin_turn()
-        trainer.train()
+        loop.train()
         self.finished = True
         self._end_turn()
-        # What comes after the last round, such as closing files, belongs to the turn with that round.
+        # Work after the last round, such as closing files, belongs to the turn of that round.
         for spent in (self.cpu, self.wall):
             spent[-2:] = [sum(spent[-2:])]
 
     def take(self) -> None:
-        """Have the trainer take its turn; returns when it is over."""
+        """Let the training loop run one turn; return at its end."""
         self._go.release()
         self._done.acquire()
 
@@ -104,23 +106,23 @@ class Turns:
         self._done.release()
 
 
-def make_trainer(arm: str, root: Path, steps: int, observer: Any) -> Trainer:
+def make_loop(arm: str, root: Path, steps: int, observer: Any) -> TrainingLoop:
     changes = [f"training.total_timesteps={steps}", "logging.terminal=false", *(OFF if arm == "none" else ())]
     run = Run.create(root / arm, parse_experiment(override(load("ppo_cartpole"), changes)), datetime.now())
-    trainer = Trainer(run, observer)
+    loop = TrainingLoop(run, observer)
     if arm == "none":
-        trainer._logbook = NoLogbook()  # type: ignore[assignment]
+        loop._reporter.logbook = NoLogbook()  # type: ignore[assignment]
         run.write_status = lambda _: None  # type: ignore[method-assign]
-    return trainer
+    return loop
 
 
-class Account:
-    """Processor time spent in what an arm adds to training, calls within calls counted once."""
+class AddedCpuTime:
+    """CPU time of the functions for logging, status and alerts; nested calls are counted once."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, loop: TrainingLoop) -> None:
         self.seconds, self._inside = 0.0, False
-        added = [(trainer._logbook, name) for name in ("see", "add", "write", "write_means")]
-        for owner, name in [*added, (trainer._alerts, "see"), (trainer._run, "write_status")]:
+        added = [(loop._reporter.logbook, name) for name in ("add_experience", "add", "write", "write_means")]
+        for owner, name in [*added, (loop._reporter.alerts, "check_row"), (loop._run, "write_status")]:
             setattr(owner, name, self._timed(getattr(owner, name)))
 
     def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,12 +140,15 @@ class Account:
 
 
 def take_turns(steps: int, first: int) -> tuple[dict[str, Turns], float]:
-    """Both arms to their ends, a turn each; ``first`` says which begins. Gives the seconds counted as added, too."""
+    """Run both arms in alternating turns, starting with arm number `first`.
+
+    Returns the turns of each arm and the CPU seconds of the added functions and background threads.
+    """
     with tempfile.TemporaryDirectory() as folder:
         turns = {arm: Turns() for arm in ARMS}
-        trainers = {arm: make_trainer(arm, Path(folder), steps, turns[arm]) for arm in ARMS}
-        account = Account(trainers["all"])
-        threads = [threading.Thread(target=turns[arm].run, args=(trainers[arm],)) for arm in ARMS]
+        loops = {arm: make_loop(arm, Path(folder), steps, turns[arm]) for arm in ARMS}
+        added = AddedCpuTime(loops["all"])
+        threads = [threading.Thread(target=turns[arm].run, args=(loops[arm],)) for arm in ARMS]
         for thread in threads:
             thread.start()
         before = time.process_time() - time.thread_time()
@@ -156,12 +161,14 @@ def take_turns(steps: int, first: int) -> tuple[dict[str, Turns], float]:
         for thread in threads:
             thread.join()
         behind = time.process_time() - time.thread_time() - before - sum(sum(turn.cpu) for turn in turns.values())
-        weights = [trainer._learner.snapshot().weights for trainer in trainers.values()]
-        assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0]), "both learn the same"
-    # Spread evenly: whatever computes beside the two belongs to what writes.
+        weights = [loop._learner.snapshot().weights for loop in loops.values()]
+        assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0]), (
+            "both arms should learn the same weights"
+        )
+    # Background threads belong to the arm with logging; their time is spread evenly over its turns.
     share = max(0.0, behind) / len(turns["all"].cpu)
     turns["all"].cpu = [seconds + share for seconds in turns["all"].cpu]
-    return turns, account.seconds + max(0.0, behind)
+    return turns, added.seconds + max(0.0, behind)
 
 
 def ratios(of: dict[str, Turns], what: str) -> list[float]:
@@ -169,7 +176,7 @@ def ratios(of: dict[str, Turns], what: str) -> list[float]:
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """The median, and the 95 % interval of it by drawing anew."""
+    """Return the median and its 95 % bootstrap interval."""
     rng = np.random.default_rng(0)
     medians = np.median(rng.choice(values, (4000, len(values))), axis=1)
     low, high = np.percentile(medians, [2.5, 97.5])
@@ -177,21 +184,21 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def peak_memory(arm: str, steps: int) -> int:
-    """Bytes that a process of its own takes at most."""
+    """Return the peak RAM of a separate process in bytes."""
     command = [sys.executable, __file__, "--alone", arm, "--steps", str(steps)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 class Alone(Turns):
-    """One that has no turns to wait for."""
+    """Observer of a training loop that runs without turns."""
 
     def progress(self, progress: Progress) -> None: ...
 
 
 def train_alone(arm: str, steps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        make_trainer(arm, Path(folder), steps, Alone()).train()
-    # Not the kernel's figure for ended children, which is at least that of their parent.
+        make_loop(arm, Path(folder), steps, Alone()).train()
+    # RUSAGE_CHILDREN in the parent is at least the peak of the parent, so this process reads its own peak instead.
     status = Path("/proc/self/status").read_text().splitlines()
     print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")))
 
@@ -221,11 +228,11 @@ def main() -> None:
             found[what] += ratios(turns, what)
         seconds = {arm: sum(turn.cpu) for arm, turn in turns.items()}
         found["cpu, counted"].append(seconds["all"] / (seconds["all"] - added))
-        print(f"run {repeat + 1}: {seconds['none']:.2f} s of processor time without, {seconds['all']:.2f} s with it")
+        print(f"run {repeat + 1}: {seconds['none']:.2f} s CPU time without, {seconds['all']:.2f} s with")
     for _ in range(options.repeats):
         none, everything = (peak_memory(arm, min(options.steps, 20_000)) for arm in ARMS)
         found["memory"].append(everything / none)
-        print(f"memory: {none / 1e6:.1f} MB without, {everything / 1e6:.1f} MB with it")
+        print(f"RAM: {none / 1e6:.1f} MB without, {everything / 1e6:.1f} MB with")
     results = {name: show(name, values) for name, values in found.items()}
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))

@@ -1,8 +1,8 @@
-"""What `live.py` compares with: a client that decides in eager torch and sends a message per step.
+"""Baseline for `live.py`: a client that decides in eager torch and sends one message per step.
 
-Small and without needless work, but built the way such systems usually are: the policy is a torch module, an
-action is an object with its observation, and every step is a message, sent at once or together with the others of its
-trajectory, which the server turns into the columns that a learner needs and writes to disk.
+Small and efficient, but with the usual design: the policy is a torch module, an action is an object with its
+observation, and every step is a message, sent immediately or together with its trajectory. The server converts the
+messages to columns for a learner and writes them to disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import nn
 
 _SEND_STEPS, _SEND_TRAJECTORIES = "/peer.Training/SendSteps", "/peer.Training/SendTrajectories"
 _FIELDS = {"observation": 12, "action": 3, "reward": 2, "log_prob": 2, "done": 8}
-"""Names and protobuf types: bytes, int64, float, float, bool."""
+"""Fields of a step with their protobuf type numbers: bytes, int64, float, float, bool."""
 
 
 def _message_classes() -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ class TorchAction:
 
 
 class TorchClient:
-    """Decides as eager torch does."""
+    """Client with a policy in eager torch."""
 
     def __init__(self) -> None:
         self._network = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
@@ -73,12 +73,12 @@ class TorchClient:
 
 
 def send_steps(address: str, count: int, length: int) -> None:
-    """A message a step, in trajectories of ``length``; returns when all are on the server's disk."""
+    """Send one message per step, in trajectories of `length`; return when all are on the server's disk."""
     _send(address, _SEND_STEPS, (step for n in range(count // length) for step in _steps(length)), count // length)
 
 
 def send_trajectories(address: str, count: int, length: int) -> None:
-    """A message a trajectory, made of one message per step."""
+    """Send one message per trajectory, with a nested message per step; return when all are on the server's disk."""
     messages = (PeerTrajectory(steps=_steps(length)) for _ in range(count // length))
     _send(address, _SEND_TRAJECTORIES, messages, count // length)
 
@@ -97,7 +97,7 @@ def _send(address: str, method: str, messages: Iterator[Any], expected: int) -> 
 
 @contextmanager
 def running_peer() -> Iterator[str]:
-    """The peer's server in a process of its own; its address."""
+    """Run the baseline server in a separate process; yield its address."""
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as folder:
         command = [sys.executable, __file__, str(Path(folder) / "peer.db")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -111,7 +111,7 @@ def running_peer() -> Iterator[str]:
 
 
 class _Store:
-    """Whole trajectories, synced, in SQLite, as the columns that a learner needs."""
+    """SQLite store of complete trajectories as columns, synced on every commit."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path)

@@ -1,7 +1,7 @@
-"""How long drawing by priority takes: a sum tree in the native core, in numpy, and in plain Python.
+"""Time of prioritized sampling: sum tree in the native core, in numpy and in plain Python.
 
-Run `python benchmarks/replay.py`; it uses one core for about half a minute. One round draws a batch of 64 from a full
-buffer of 100,000 and sets the priorities of what it drew.
+Run `python benchmarks/replay.py`; it uses one core for about half a minute. One round samples a batch of 64 from a full
+buffer of 100,000 and updates the priorities of the sampled steps.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from rl4sys.buffers.base import Demand
 from rl4sys.buffers.prioritized import Prioritized, PrioritizedConfig
-from rl4sys.buffers.replay import Replay, ReplayConfig
 from rl4sys.buffers.sum_tree import NumpySumTree
+from rl4sys.buffers.uniform import Replay, UniformConfig
 from rl4sys.policy.draws import NATIVE
 from rl4sys.spec import Array
 from rl4sys.trajectory import Trajectory
@@ -23,7 +23,7 @@ LEAVES, ROWS = 100_000, 64
 
 
 class PlainSumTree:
-    """A list of floats, walked a leaf at a time."""
+    """Sum tree as a Python list; processes one leaf at a time."""
 
     def __init__(self, leaves: int) -> None:
         self._first = 1 << (leaves - 1).bit_length()
@@ -90,7 +90,7 @@ def buffer_round(buffer: Replay) -> Callable[[], None]:
 
 
 def microseconds(rounds: dict[str, Callable[[], None]], turns: int = 15, calls: int = 20) -> dict[str, float]:
-    """The median of each, measured in turns, so that what else the machine does falls on all alike."""
+    """Return the median time of each round. The rounds alternate, so that other load affects all of them equally."""
     times: dict[str, list[float]] = {name: [] for name in rounds}
     for _ in range(turns):
         for name, run in rounds.items():
@@ -103,16 +103,16 @@ def microseconds(rounds: dict[str, Callable[[], None]], turns: int = 15, calls: 
 
 def main() -> None:
     medians = microseconds({name: tree_round(make) for name, make in trees().items()})
-    print(f"{f'a tree of {LEAVES:,}, {ROWS} drawn and set':<40}{'p50 µs':>10}{'of plain Python':>18}")
+    print(f"{f'tree of {LEAVES:,}, {ROWS} sampled and updated':<40}{'p50 µs':>10}{'vs. plain Python':>18}")
     for name, median in medians.items():
         print(f"{name:<40}{median:>10.1f}{'1/' + format(medians['plain Python'] / median, '.0f'):>18}")
     config, demand = {"size": LEAVES}, Demand(batch_size=ROWS)
     buffers = {
-        "uniform": Replay(ReplayConfig(type="uniform", **config), demand),
+        "uniform": Replay(UniformConfig(type="uniform", **config), demand),
         "prioritized": Prioritized(PrioritizedConfig(type="prioritized", **config), demand),
     }
     medians = microseconds({name: buffer_round(buffer) for name, buffer in buffers.items()})
-    print(f"\n{f'a batch of {ROWS}':<40}{'p50 µs':>10}{'of uniform':>18}")
+    print(f"\n{f'batch of {ROWS}':<40}{'p50 µs':>10}{'vs. uniform':>18}")
     for name, median in medians.items():
         print(f"{name:<40}{median:>10.1f}{median / medians['uniform']:>17.1f}x")
 

@@ -1,4 +1,4 @@
-"""Runs of shipped experiments, trained for a page of the docs: once, and found again afterwards."""
+"""Training runs of shipped experiments for the docs; completed runs are reused."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 ROOT = Path("experiments/results")
-"""Where they are, unless said otherwise."""
+"""Default directory of the runs."""
 SEEDS = (1, 2, 3)
 
 
 def trained(arguments: list[str], seed: int, folder: Path) -> Path:
-    """The directory of the run, which is made if it is not there."""
+    """Return the directory of a completed run; train it if it does not exist."""
     path = find(seed, folder)
     if path is None:
         command([*arguments, "--seed", str(seed), "--root", str(folder)])
@@ -35,6 +35,6 @@ def find(seed: int, folder: Path) -> Path | None:
 
 
 def command(arguments: list[str]) -> str:
-    """What ``rl4sys`` prints."""
+    """Run ``rl4sys`` and return its output."""
     call = [sys.executable, "-m", "rl4sys.cli.main", *arguments]
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout

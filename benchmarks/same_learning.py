@@ -1,10 +1,10 @@
-"""Do the native core, torch and SB3 learn the same? PPO with one set of settings, many seeds, and a rank test.
+"""Rank test of learning results: native core, torch and SB3, PPO with identical settings and many seeds.
 
-    python benchmarks/same_learning.py [--tasks cartpole,lunarlander] [--seeds 10] [--jobs 1] [--anew]
+    python benchmarks/same_learning.py [--tasks cartpole,lunarlander] [--seeds 10] [--jobs 1] [--again]
 
-The policy at the end of training is judged acting greedily over 50 episodes, the same for all. Figures are kept in
-docs/same_learning.json as they come, by task, arm and seed, so that this can be broken off and taken up again.
-Nothing is timed, so several may run at once (--jobs).
+The final greedy policy is evaluated on the same 50 episodes for all. Results are stored in docs/same_learning.json by
+task, arm and seed, so an interrupted benchmark continues where it stopped. Nothing is timed, so several trainings can
+run in parallel (--jobs).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers.ledger import Ledger
-from peers.runner import Entrant
+from peers.results_file import ResultsFile
+from peers.runner import Library
 
 FIGURES = Path(__file__).parent.parent / "docs" / "same_learning.json"
 EPISODES, SEEDS = 50, 10
 ARMS = {"native": "RL4Sys, native core", "torch": "RL4Sys, torch", "sb3": "SB3"}
-EPOCHS, MINIBATCH, RATE, CLIP, LONGEST = 10, 64, 3e-4, 0.2, 0.5
+EPOCHS, MINIBATCH, RATE, CLIP, MAX_GRAD_NORM = 10, 64, 3e-4, 0.2, 0.5
 VALUE_COEF = 0.5
-"""As SB3 means it: of the mean squared error. Ours weighs half of that error, so that it is given twice as much."""
+"""Value loss coefficient of SB3, for the mean squared error. RL4Sys uses half the error and twice the coefficient."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ class Task:
     total: int
     num_envs: int
     length: int
-    """Steps of each environment in a rollout."""
+    """Steps per environment in a rollout."""
     gamma: float
     gae_lambda: float
     entropy_coef: float
 
-    def entrant(self, arm: str) -> Entrant:
+    def library(self, arm: str) -> Library:
         if arm == "sb3":
-            changes = {"num_envs": self.num_envs, "options": self._options_of_sb3()}
-            return Entrant(arm, ARMS[arm], "learn_sb3", "sb3", changes, pinned=False)
-        return Entrant(arm, ARMS[arm], "learn_ours", changes={"settings": self._settings(arm)}, pinned=False)
+            overrides = {"num_envs": self.num_envs, "options": self._sb3_options()}
+            return Library(arm, ARMS[arm], "learn_sb3", "sb3", overrides, pinned=False)
+        return Library(arm, ARMS[arm], "learn_ours", overrides={"settings": self._settings(arm)}, pinned=False)
 
     def work(self, seed: int) -> dict[str, Any]:
         return {"environment": self.environment, "total": self.total, "seed": seed, "episodes": EPISODES}
 
-    def _options_of_sb3(self) -> dict[str, Any]:
-        """Adam's epsilon of 1e-5, orthogonal weights and normalised advantages are its defaults, as they are ours."""
+    def _sb3_options(self) -> dict[str, Any]:
+        """Return the settings of SB3; both libraries share defaults such as Adam's epsilon and orthogonal weights."""
         return {
             "learning_rate": RATE,
             "n_steps": self.length,
@@ -63,7 +63,7 @@ class Task:
             "clip_range": CLIP,
             "ent_coef": self.entropy_coef,
             "vf_coef": VALUE_COEF,
-            "max_grad_norm": LONGEST,
+            "max_grad_norm": MAX_GRAD_NORM,
             "policy_kwargs": {"net_arch": [64, 64]},
         }
 
@@ -81,7 +81,7 @@ class Task:
                 "clip_ratio": CLIP,
                 "entropy_coef": self.entropy_coef,
                 "value_coef": 2 * VALUE_COEF,
-                "max_grad_norm": LONGEST,
+                "max_grad_norm": MAX_GRAD_NORM,
                 "normalize_advantage": True,
             },
             "environment": {"name": self.environment, "num_envs": self.num_envs},
@@ -99,52 +99,54 @@ TASKS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(task.name for task in TASKS))
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--jobs", type=int, default=1, help="how many learn at once")
-    parser.add_argument("--anew", action="store_true", help="forget the figures that are kept")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
+    parser.add_argument("--again", "--anew", action="store_true", help="discard stored results and measure again")
     options = parser.parse_args()
-    ledger, seeds = Ledger(FIGURES, anew=options.anew), range(1, options.seeds + 1)
+    stored, seeds = ResultsFile(FIGURES, fresh=options.again), range(1, options.seeds + 1)
     tasks = [task for task in TASKS if task.name in options.tasks.split(",")]
-    fill(tasks, seeds, ledger, options.jobs)
-    print(table(tasks, seeds, ledger))
+    fill(tasks, seeds, stored, options.jobs)
+    print(table(tasks, seeds, stored))
 
 
-def fill(tasks: Sequence[Task], seeds: Sequence[int], ledger: Ledger, jobs: int) -> None:
-    """Makes what is missing."""
+def fill(tasks: Sequence[Task], seeds: Sequence[int], stored: ResultsFile, jobs: int) -> None:
+    """Run all trainings without a stored result."""
     missing = [
         (task, arm, seed)
         for task in tasks
         for seed in seeds
         for arm in ARMS
-        if (task.name, arm, str(seed)) not in ledger
+        if (task.name, arm, str(seed)) not in stored
     ]
     for task, arm, _ in missing:
-        task.entrant(arm).prepare()
+        task.library(arm).prepare()
     with ThreadPoolExecutor(jobs) as pool:
-        begun = {pool.submit(task.entrant(arm).run, task.work(seed)): (task, arm, seed) for task, arm, seed in missing}
+        futures = {
+            pool.submit(task.library(arm).run, task.work(seed)): (task, arm, seed) for task, arm, seed in missing
+        }
         try:
-            for done in as_completed(begun):
-                enter(*begun[done], done.result(), ledger)
+            for done in as_completed(futures):
+                store(*futures[done], done.result(), stored)
         except BaseException:
-            # Otherwise breaking off would wait for all that has not begun.
+            # Otherwise an interrupt would wait for all queued runs.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def enter(task: Task, arm: str, seed: int, outcome: dict[str, Any], ledger: Ledger) -> None:
-    ledger.put((task.name, arm, str(seed)), outcome)
+def store(task: Task, arm: str, seed: int, outcome: dict[str, Any], stored: ResultsFile) -> None:
+    stored.put((task.name, arm, str(seed)), outcome)
     mean = statistics.fmean(outcome["returns"])
     print(f"{task.name}, seed {seed}: {ARMS[arm]} {mean:.1f}", file=sys.stderr, flush=True)
 
 
-def table(tasks: Sequence[Task], seeds: Sequence[int], ledger: Ledger) -> str:
+def table(tasks: Sequence[Task], seeds: Sequence[int], stored: ResultsFile) -> str:
     lines = [
-        "| task | | median | mean | quartiles | the same as the native core? p |",
+        "| task | | median | mean | quartiles | p, compared with the native core |",
         "|---|---|---|---|---|---|",
     ]
     for task in tasks:
         means = {
-            arm: [statistics.fmean(ledger[task.name, arm, str(seed)]["returns"]) for seed in seeds] for arm in ARMS
+            arm: [statistics.fmean(stored[task.name, arm, str(seed)]["returns"]) for seed in seeds] for arm in ARMS
         }
         for arm, of_arm in means.items():
             p = "" if arm == "native" else f"{mann_whitney(means['native'], of_arm):.2f}"
@@ -158,7 +160,7 @@ def summary(means: Sequence[float]) -> str:
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p of Mann and Whitney's U test, by the normal approximation with ties and continuity corrected."""
+    """Return the two-sided p-value of the Mann-Whitney U test (normal approximation, tie and continuity correction)."""
     together = [*first, *second]
     m, n, count = len(first), len(second), len(together)
     ranks = sum(rank_of(value, together) for value in first)
@@ -171,21 +173,21 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def rank_of(value: float, among: Sequence[float]) -> float:
-    """From 1; equals share the mean of their ranks."""
+    """Return the rank of a value, counted from 1; equal values share their mean rank."""
     below = sum(other < value for other in among)
     return below + (among.count(value) + 1) / 2
 
 
 def section() -> str | None:
-    """For the page; None where nothing is kept."""
+    """Return the section of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
-    return f"""## The same learning
+    return f"""## Equality of learning results
 
-PPO with one set of settings, {SEEDS} seeds each, judged greedily over {EPISODES} episodes (`same_learning.py`);
-p is that of Mann and Whitney's test, two-sided.
+PPO with identical settings, {SEEDS} seeds each, evaluated greedily over {EPISODES} episodes
+(`benchmarks/same_learning.py`). p is the two-sided p-value of a Mann-Whitney test.
 
-{table(TASKS, range(1, SEEDS + 1), Ledger(FIGURES))}
+{table(TASKS, range(1, SEEDS + 1), ResultsFile(FIGURES))}
 """
 
 

@@ -1,11 +1,10 @@
-"""Time to solve: seconds of training until the policy, acting greedily, is good enough, beside SB3.
+"""Training time until the greedy policy reaches a return, compared with SB3.
 
-    python benchmarks/solve.py [--tasks cartpole,lunarlander] [--seeds 5] [--anew]
+    python benchmarks/solve.py [--tasks cartpole,lunarlander] [--seeds 5] [--again]
 
-Ours are the shipped experiments; SB3 has the settings that RL Zoo tuned for it. Both are judged over the same 20
-episodes after the same numbers of steps, the clock standing still meanwhile, and stop at the first evaluation that
-reaches the goal. Each runs on one core with one thread, in turns. Figures are kept in docs/solve.json as they come;
-those that are there are not made again unless --anew.
+RL4Sys uses the shipped experiments, SB3 the settings tuned by RL Zoo. Both are evaluated on the same 20 episodes after
+the same numbers of steps, with the clock paused, and stop at the first evaluation that reaches the goal. Each runs on
+one core with one thread, in alternation. Results are stored in docs/solve.json and reused unless --again is given.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peers.ledger import Ledger
-from peers.runner import Entrant, Machine
+from peers.results_file import ResultsFile
+from peers.runner import Library, Machine
 
 from rl4sys.config import load
 
@@ -35,26 +34,26 @@ class Task:
     name: str
     environment: str
     experiment: str
-    """Ours, as it ships."""
+    """Shipped experiment for RL4Sys."""
     goal: float
     every: int
     """Steps between evaluations."""
     total: int
     num_envs: int
     options: dict[str, Any] = field(hash=False)
-    """Of SB3, by RL Zoo."""
+    """Settings of SB3, from RL Zoo."""
     falling: dict[str, float] = field(default_factory=dict, hash=False)
-    """Those of them that fall linearly to 0."""
+    """Settings of SB3 that decrease linearly to 0."""
 
-    def entrant(self, arm: str) -> Entrant:
+    def library(self, arm: str) -> Library:
         if arm == "ours":
-            return Entrant("ours", TITLES[arm], "learn_ours", changes={"settings": load(self.experiment)})
-        changes = {"num_envs": self.num_envs, "options": self.options, "falling": self.falling}
-        return Entrant("sb3", TITLES[arm], "learn_sb3", "sb3", changes)
+            return Library("ours", TITLES[arm], "learn_ours", overrides={"settings": load(self.experiment)})
+        overrides = {"num_envs": self.num_envs, "options": self.options, "falling": self.falling}
+        return Library("sb3", TITLES[arm], "learn_sb3", "sb3", overrides)
 
     def work(self, seed: int) -> dict[str, Any]:
-        judged = {"every": self.every, "goal": self.goal, "episodes": EPISODES}
-        return {"environment": self.environment, "total": self.total, "seed": seed, **judged}
+        evaluation = {"every": self.every, "goal": self.goal, "episodes": EPISODES}
+        return {"environment": self.environment, "total": self.total, "seed": seed, **evaluation}
 
 
 TASKS = (
@@ -98,7 +97,7 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Solution:
-    """The first evaluation at or above the goal; without one, infinities."""
+    """Training steps and seconds until the first evaluation at or above the goal; infinite if no evaluation is."""
 
     steps: float
     seconds: float
@@ -111,33 +110,33 @@ class Solution:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(task.name for task in TASKS))
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--anew", action="store_true", help="forget the figures that are kept")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="number of seeds")
+    parser.add_argument("--again", "--anew", action="store_true", help="discard stored results and measure again")
     options = parser.parse_args()
-    ledger, seeds = Ledger(FIGURES, anew=options.anew), range(1, options.seeds + 1)
+    stored, seeds = ResultsFile(FIGURES, fresh=options.again), range(1, options.seeds + 1)
     tasks = [task for task in TASKS if task.name in options.tasks.split(",")]
     for task in tasks:
         for seed in seeds:
-            take_turn(task, seed, ledger)
-    print(table(tasks, seeds, ledger))
+            take_turn(task, seed, stored)
+    print(table(tasks, seeds, stored))
 
 
-def take_turn(task: Task, seed: int, ledger: Ledger) -> None:
-    """Both, the one that was second the last time first."""
+def take_turn(task: Task, seed: int, stored: ResultsFile) -> None:
+    """Train both libraries on a task with one seed, unless a result is stored; the order alternates with the seed."""
     for arm in ARMS if seed % 2 else reversed(ARMS):
         key = (task.name, arm, str(seed))
-        if key in ledger:
+        if key in stored:
             continue
-        entrant = task.entrant(arm)
-        entrant.prepare()
+        library = task.library(arm)
+        library.prepare()
         machine = Machine.here()
-        outcome = entrant.run(task.work(seed))
-        ledger.put(key, {**outcome, "machine": asdict(machine)})
+        outcome = library.run(task.work(seed))
+        stored.put(key, {**outcome, "machine": asdict(machine)})
         steps, seconds, mean = outcome["curve"][-1]
-        tell(f"{task.name}, seed {seed}: {entrant.title} {mean:.0f} after {steps:,} steps, {seconds:.1f} s")
+        log(f"{task.name}, seed {seed}: {library.title} {mean:.0f} after {steps:,} steps, {seconds:.1f} s")
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -148,15 +147,17 @@ def solution(task: Task, outcome: dict[str, Any]) -> Solution:
     return Solution(math.inf, math.inf)
 
 
-def table(tasks: Sequence[Task], seeds: Sequence[int], ledger: Ledger) -> str:
+def table(tasks: Sequence[Task], seeds: Sequence[int], stored: ResultsFile) -> str:
     lines = [
-        "| task | | solved | seconds, each seed | **median** | steps, median | times as fast as SB3 |",
+        "| task | | solved | seconds per seed | **median** | median steps | speedup over SB3 |",
         "|---|---|---|---|---|---|---|",
     ]
     for task in tasks:
-        solved = {arm: [solution(task, ledger[task.name, arm, str(seed)]) for seed in seeds] for arm in ARMS}
+        solved = {arm: [solution(task, stored[task.name, arm, str(seed)]) for seed in seeds] for arm in ARMS}
         slow = statistics.median(one.seconds for one in solved["sb3"])
-        lines += [f"| {task.environment} to {task.goal:g} | {row(TITLES[arm], solved[arm], slow)} |" for arm in ARMS]
+        lines += [
+            f"| {task.environment}, return {task.goal:g} | {row(TITLES[arm], solved[arm], slow)} |" for arm in ARMS
+        ]
     return "\n".join(lines)
 
 
@@ -165,22 +166,23 @@ def row(title: str, solved: Sequence[Solution], slow: float) -> str:
     each = ", ".join(f"{one.seconds:.3g}" if one.found else "not" for one in solved)
     steps = statistics.median(one.steps for one in solved)
     found = sum(one.found for one in solved)
-    # Where most seeds failed there is no number to compare.
+    # The median is infinite if most seeds failed.
     ratio = f"{slow / median:.1f}" if math.isfinite(median) and math.isfinite(slow) else "—"
     return f"{title} | {found} of {len(solved)} | {each} | **{median:.3g}** | {steps:,.0f} | {ratio}"
 
 
 def section() -> str | None:
-    """For the page; None where nothing is kept."""
+    """Return the section of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
-    return f"""## How soon a task is solved
+    return f"""## Time to solve a task
 
-Seconds of training until {EPISODES} greedy episodes reach the goal on average (`benchmarks/solve.py`): the shipped
-experiments beside SB3 with the settings that RL Zoo tuned for it, each on one core. Our settings were chosen on
-other seeds, 11 to 20 and 11 to 15. With those of RL Zoo ours took 0.6 s and 13 s.
+Training time in seconds until the mean return of {EPISODES} greedy episodes reaches the goal
+(`benchmarks/solve.py`). RL4Sys uses the shipped experiments, SB3 the settings tuned by RL Zoo, each on one core. The
+settings of the shipped experiments were selected on other seeds, 11 to 20 and 11 to 15. With the settings of RL Zoo,
+RL4Sys took 0.6 s and 13 s.
 
-{table(TASKS, range(1, SEEDS + 1), Ledger(FIGURES))}
+{table(TASKS, range(1, SEEDS + 1), ResultsFile(FIGURES))}
 """
 
 

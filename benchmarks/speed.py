@@ -1,11 +1,11 @@
-"""Speed of training beside peers: environment steps per second, updates included.
+"""Training speed compared with peers: environment steps per second, including updates.
 
-    python benchmarks/speed.py [--works A,B,...] [--peers sb3,sbx,...] [--repeats 3] [--quick] [--install-only]
+    python benchmarks/speed.py [--workloads A,B,...] [--peers sb3,sbx,...] [--repeats 3] [--quick] [--install-only]
 
-Each peer gets an environment of its own under build/peers, made when it is missing. All do the same work one after
-the other, again and again, each time in another order, and are compared within one such turn. Figures are kept in
-docs/speed.json for each work and each that did it, so that they can be made one at a time; speed_page.py writes
-docs/speed.md from them. --quick (about five minutes) runs fewer and shorter works, prints the table and keeps nothing.
+Each peer has its own virtual environment under build/peers, created on first use. In each round all peers run the same
+workload, in rotating order, and are compared within the round. Results are stored in docs/speed.json by workload and
+peer; speed_page.py writes docs/speed.md from them. --quick (about five minutes) runs fewer and shorter workloads,
+prints the table and stores nothing.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from peers.runner import OURS, SB3, Entrant, Machine, PeerFailedError
-from peers.works import FEW, WORKS, Work
+from peers.runner import OURS, SB3, Library, Machine, PeerFailedError
+from peers.workloads import FEW, WORKLOADS, Workload
 
 FIGURES = Path(__file__).parent.parent / "docs" / "speed.json"
 
 ENVPOOL: dict[str, Any] = {"environment_more": {"vectorized": "envpool"}}
 PIPELINE: dict[str, Any] = {"training_more": {"pipeline": True}}
-SBX = Entrant("sbx", "SBX", "sb3", "sbx")
-ENTRANTS = (
+SBX = Library("sbx", "SBX", "sb3", "sbx")
+LIBRARIES = (
     OURS,
     SB3,
     SBX,
-    Entrant("cleanrl", "CleanRL", "cleanrl", "cleanrl"),
-    Entrant("rllib", "RLlib", "rllib", "rllib"),
-    Entrant("torchrl", "TorchRL", "torchrl_ppo", "torchrl"),
-    replace(OURS, name="envpool", title="RL4Sys, envpool", changes=ENVPOOL),
-    replace(OURS, name="envpool_two", title="RL4Sys, envpool, two cores", changes=ENVPOOL, pinned=False),
-    replace(OURS, name="pipeline", title="RL4Sys, pipeline, two cores", changes=PIPELINE, pinned=False),
-    replace(OURS, name="both", title="RL4Sys, both, two cores", changes=ENVPOOL | PIPELINE, pinned=False),
+    Library("cleanrl", "CleanRL", "cleanrl", "cleanrl"),
+    Library("rllib", "RLlib", "rllib", "rllib"),
+    Library("torchrl", "TorchRL", "torchrl_ppo", "torchrl"),
+    replace(OURS, name="envpool", title="RL4Sys, envpool", overrides=ENVPOOL),
+    replace(OURS, name="envpool_two", title="RL4Sys, envpool, two cores", overrides=ENVPOOL, pinned=False),
+    replace(OURS, name="pipeline", title="RL4Sys, pipeline, two cores", overrides=PIPELINE, pinned=False),
+    replace(OURS, name="both", title="RL4Sys, both, two cores", overrides=ENVPOOL | PIPELINE, pinned=False),
     replace(SB3, name="sb3_two", title="SB3, two cores", pinned=False),
     replace(SBX, name="sbx_two", title="SBX, two cores", pinned=False),
 )
@@ -45,12 +45,12 @@ ENTRANTS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """What one entrant came to at one work: a number for each turn."""
+    """Results of one library for one workload: one value per round."""
 
     rates: list[float]
     """Steps per second."""
     yardstick: list[float]
-    """Those of SB3 in the same turns."""
+    """Steps per second of SB3 in the same rounds."""
     peak_megabytes: float
     versions: dict[str, str]
     machine: Machine
@@ -61,60 +61,60 @@ class Figures:
 
 
 Kept = dict[str, dict[str, Figures]]
-"""By work, then by entrant."""
+"""Results by workload, then by library."""
 
 
 def main() -> None:
     options = parse_options()
-    works = [work for work in WORKS if work.name in options.works]
-    entrants = [one for one in ENTRANTS if one.name in options.peers]
-    for entrant in entrants:
-        entrant.prepare()
+    works = [work for work in WORKLOADS if work.name in options.workloads]
+    libraries = [one for one in LIBRARIES if one.name in options.peers]
+    for library in libraries:
+        library.prepare()
     if options.install_only:
         return
     kept: Kept = {} if options.quick else read_figures()
-    failed = make_figures(works, entrants, options, kept)
+    failed = make_figures(works, libraries, options, kept)
     print(table(kept))
     if failed:
-        raise SystemExit(f"left out, since they failed: {', '.join(sorted(failed))}")
+        raise SystemExit(f"failed and omitted: {', '.join(sorted(failed))}")
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--works", type=names_of(WORKS), help="by their short names; default: all")
-    parser.add_argument("--peers", type=names_of(ENTRANTS), help="who does them, besides us and SB3; default: all")
-    parser.add_argument("--repeats", type=int, help="turns; default: 3, with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter works; keeps nothing")
-    parser.add_argument("--install-only", action="store_true", help="make the environments of the peers, and no more")
+    parser.add_argument("--workloads", type=names_of(WORKLOADS), help="workloads by name; default: all")
+    parser.add_argument("--peers", type=names_of(LIBRARIES), help="peers in addition to RL4Sys and SB3; default: all")
+    parser.add_argument("--repeats", type=int, help="number of rounds; default: 3, with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="run fewer and shorter workloads; store nothing")
+    parser.add_argument("--install-only", action="store_true", help="only create the virtual environments of the peers")
     options = parser.parse_args()
-    usual = [work.name for work in WORKS if not options.quick or work.quick is not None]
-    options.works = options.works or usual
-    chosen = options.peers or (FEW if options.quick else [one.name for one in ENTRANTS])
+    usual = [work.name for work in WORKLOADS if not options.quick or work.quick is not None]
+    options.workloads = options.workloads or usual
+    chosen = options.peers or (FEW if options.quick else [one.name for one in LIBRARIES])
     options.peers = {"ours", "sb3", *chosen}
     options.repeats = options.repeats or (1 if options.quick else 3)
     return options
 
 
-def names_of(known: Iterable[Work | Entrant]) -> Any:
-    """A reader of lists of names."""
+def names_of(known: Iterable[Workload | Library]) -> Any:
+    """Return an argparse type for comma-separated names."""
     names = [one.name for one in known]
 
     def read(text: str) -> list[str]:
         unknown = [name for name in text.split(",") if name not in names]
         if unknown:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(names)}")
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
         return text.split(",")
 
     return read
 
 
 def make_figures(
-    works: Sequence[Work], entrants: Sequence[Entrant], options: argparse.Namespace, kept: Kept
+    works: Sequence[Workload], libraries: Sequence[Library], options: argparse.Namespace, kept: Kept
 ) -> set[str]:
-    """Adds to what is kept; gives who failed at what."""
+    """Measure all workloads, add the results to ``kept`` and return the failed libraries and workloads."""
     failed: set[str] = set()
     for work in works:
-        doing = [one for one in entrants if one.name in work.entrants]
+        doing = [one for one in libraries if one.name in work.libraries]
         figures, failing = measure(work, doing, options.repeats, quick=options.quick)
         kept.setdefault(work.name, {}).update(figures)
         failed |= {f"{name} at {work.name}" for name in failing}
@@ -124,41 +124,41 @@ def make_figures(
 
 
 def measure(
-    work: Work, entrants: Sequence[Entrant], repeats: int, *, quick: bool
+    work: Workload, libraries: Sequence[Library], repeats: int, *, quick: bool
 ) -> tuple[dict[str, Figures], set[str]]:
-    """Turns in which all do the work, the first of each turn the second of the one before; and who failed."""
+    """Return the results of all rounds, with the order rotated by one per round, and the failed libraries."""
     machine, turns = Machine.here(), []
     failed: set[str] = set()
     for repeat in range(repeats):
-        first = repeat % len(entrants)
-        order = [one for one in (*entrants[first:], *entrants[:first]) if one.name not in failed]
+        first = repeat % len(libraries)
+        order = [one for one in (*libraries[first:], *libraries[:first]) if one.name not in failed]
         turns.append(take_turn(work, order, work.described(repeat + 1, quick=quick), failed))
     figures = {
         one.name: figures_of(one.name, turns, machine)
-        for one in entrants
+        for one in libraries
         if all({one.name, SB3.name} <= turn.keys() for turn in turns)
     }
     return figures, failed
 
 
 def take_turn(
-    work: Work, entrants: Sequence[Entrant], described: dict[str, Any], failed: set[str]
+    work: Workload, libraries: Sequence[Library], described: dict[str, Any], failed: set[str]
 ) -> dict[str, dict[str, Any]]:
-    """What each handed over. One that fails is told of, noted in ``failed`` and left out."""
+    """Run a workload with each library and return the results. A failed library is logged and added to ``failed``."""
     turn = {}
-    for entrant in entrants:
+    for library in libraries:
         try:
-            turn[entrant.name] = entrant.run(described)
+            turn[library.name] = library.run(described)
         except PeerFailedError as problem:
-            failed.add(entrant.name)
-            tell(f"{work.name}: left out, since it failed: {problem}")
+            failed.add(library.name)
+            log(f"{work.name}: failed and omitted: {problem}")
             continue
-        done = turn[entrant.name]
-        tell(f"{work.name}: {entrant.title} {done['steps_per_second']:,.0f} steps/s in {done['seconds']:.1f} s")
+        done = turn[library.name]
+        log(f"{work.name}: {library.title} {done['steps_per_second']:,.0f} steps/s in {done['seconds']:.1f} s")
     return turn
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -184,22 +184,22 @@ def write_figures(kept: Kept) -> None:
     FIGURES.write_text(json.dumps(plain, indent=1) + "\n")
 
 
-def results(kept: Kept) -> Iterable[tuple[Work, list[tuple[Entrant, Figures]]]]:
-    """What is kept, in the order of the lists above."""
-    for work in WORKS:
+def results(kept: Kept) -> Iterable[tuple[Workload, list[tuple[Library, Figures]]]]:
+    """Yield the stored results in the order of ``WORKLOADS`` and ``LIBRARIES``."""
+    for work in WORKLOADS:
         of_work = kept.get(work.name, {})
-        yield work, [(one, of_work[one.name]) for one in ENTRANTS if one.name in of_work]
+        yield work, [(one, of_work[one.name]) for one in LIBRARIES if one.name in of_work]
 
 
 def table(kept: Kept) -> str:
     lines = [
-        "| work | | steps/s | least to most | times SB3 | least to most | memory |",
+        "| workload | | steps/s | min – max | ratio to SB3 | min – max | RAM |",
         "|---|---|---|---|---|---|---|",
     ]
     for work, of_work in results(kept):
-        for number, (entrant, figures) in enumerate(of_work):
+        for number, (library, figures) in enumerate(of_work):
             title = f"**{work.name}** {work.title}" if number == 0 else ""
-            lines.append(f"| {title} | {entrant.title} | {cells(figures)} |")
+            lines.append(f"| {title} | {library.title} | {cells(figures)} |")
     return "\n".join(lines)
 
 

@@ -1,25 +1,29 @@
-"""Writes the tables of docs/algorithms.md by trying every combination: python scripts/algorithm_table.py [--check]"""
+"""Write the tables of docs/algorithms.md: the action spaces and network types that each algorithm supports.
+
+python scripts/algorithm_table.py [--check]
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from rl4sys.algorithms.actions import Actions, takes
+from rl4sys.algorithms.actions import ActionKind, supported_actions
 from rl4sys.errors import ConfigError, ExportError
-from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.learner import Learner, build_learner
 from rl4sys.registry import ALGORITHMS
-from rl4sys.spec import Box, Choices, Discrete, MultiDiscrete, Space, Spec, mask_box
+from rl4sys.spec import Box, Discrete, DiscreteSpace, MultiDiscrete, Space, Spec, mask_box
 
 PAGE = Path(__file__).parent.parent / "docs" / "algorithms.md"
 BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
 
 STATE, ITEMS = {"state": Box((3,))}, {"items": Box((4, 3))}
-SPACES: dict[Actions, Space] = {
-    Actions.CHOICES: Discrete(4),
-    Actions.SEVERAL: MultiDiscrete((3, 2)),
-    Actions.BOUNDED: Box((2,), low=(-1.0,), high=(1.0,)),
-    Actions.UNBOUNDED: Box((2,)),
+SPACES: dict[ActionKind, Space] = {
+    ActionKind.DISCRETE: Discrete(4),
+    ActionKind.MULTI_DISCRETE: MultiDiscrete((3, 2)),
+    ActionKind.BOUNDED: Box((2,), low=(-1.0,), high=(1.0,)),
+    ActionKind.UNBOUNDED: Box((2,)),
 }
 SEEN: dict[str, dict[str, Box]] = {
     "mlp": STATE,
@@ -30,7 +34,7 @@ SEEN: dict[str, dict[str, Box]] = {
     "gru": STATE,
     "lstm": STATE,
 }
-REMEMBERING = ("gru", "lstm")
+RECURRENT = ("gru", "lstm")
 
 
 def main() -> int:
@@ -48,23 +52,23 @@ def main() -> int:
 
 def tables() -> str:
     names = ALGORITHMS.names()
-    spaces = [[name, *(mark(kind in takes(name)) for kind in SPACES)] for name in names]
+    spaces = [[name, *(mark(kind in supported_actions(name)) for kind in SPACES)] for name in names]
     networks = [[name, *(mark(works(name, *seen_by(name, network))) for network in SEEN)] for name in names]
     return "\n\n".join([table(["algorithm, actions", *SPACES], spaces), table(["algorithm, network", *SEEN], networks)])
 
 
-def specs(kind: Actions) -> list[Spec]:
-    """All that is to work of a kind of actions: choices come with a mask too."""
+def specs(kind: ActionKind) -> list[Spec]:
+    """Return the specs to test for a kind of action; discrete kinds also with an action mask."""
     space = SPACES[kind]
     return [Spec(STATE, space)] if isinstance(space, Box) else [Spec(STATE, space), masked(space)]
 
 
-def masked(space: Choices) -> Spec:
+def masked(space: DiscreteSpace) -> Spec:
     return Spec(STATE | {"mask": mask_box(space)}, space)
 
 
 def works(algorithm: str, spec: Spec, network: str) -> bool:
-    """Whether a learner can be built of it, whose policy clients can run."""
+    """Return True if the learner can be built and clients can run its policy."""
     try:
         build(algorithm, spec, network).snapshot()
     except (ConfigError, ExportError):
@@ -73,8 +77,8 @@ def works(algorithm: str, spec: Spec, network: str) -> bool:
 
 
 def build(algorithm: str, spec: Spec, network: str) -> Learner:
-    """With that network for every role, or for the actor alone if it remembers."""
-    roles = ("actor",) if network in REMEMBERING else ALGORITHMS.get(algorithm).roles
+    """Build a learner with this network in every role, or only as the actor if it is recurrent."""
+    roles = ("actor",) if network in RECURRENT else ALGORITHMS.get(algorithm).roles
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": algorithm}),
         networks=parse_networks({role: {"type": network} for role in roles}, algorithm),
@@ -85,7 +89,7 @@ def build(algorithm: str, spec: Spec, network: str) -> Learner:
 
 
 def seen_by(algorithm: str, network: str) -> tuple[Spec, str]:
-    return Spec(SEEN[network], SPACES[takes(algorithm)[0]]), network
+    return Spec(SEEN[network], SPACES[supported_actions(algorithm)[0]]), network
 
 
 def mark(works: bool) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a server may send, fuzzed: 1,000,000 inputs for each of the fuzzers, or as many as are named.
+# Fuzz the parsers of server messages: 1,000,000 inputs per fuzzer, or the number given as argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh

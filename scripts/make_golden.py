@@ -1,13 +1,14 @@
-"""Writes the golden files that every form of a policy program is tested by: python scripts/make_golden.py [directory]
+"""Write the golden files for tests of all implementations of policy programs.
 
-For each case a snapshot, ``<case>.safetensors``, and what the numpy form decided with it,
-``<case>.decisions.safetensors``: rows, masks, actions and log-probabilities, drawn one after the other from one stream,
-whose key is in the metadata, and the memory after each, which begins with zeros. And ``moved.delta``, which turns the
-snapshot ``squashed_mode`` into ``moved``, with the messages of a server that sends the one whole and then the other as
-a difference.
+    python scripts/make_golden.py [directory]
 
-All chance comes from `Draws`, which are the same everywhere; what goes through ``exp`` and ``log`` may differ in the
-last digit between builds of numpy, and what zlib makes of the difference between releases of it.
+Each case has a snapshot, ``<case>.safetensors``, and decisions of the numpy implementation,
+``<case>.decisions.safetensors``: rows, masks, actions and log-probabilities, drawn from one stream with its key in the
+metadata, and the memory after each decision; the initial memory is zero. ``moved.delta`` turns the snapshot
+``squashed_mode`` into ``moved``; the message files contain the full model and the delta as sent by a server.
+
+All random numbers come from `Draws`, which is the same on every machine. Results of ``exp`` and ``log`` may differ in
+the last digit between builds of numpy, and compressed deltas between releases of zlib.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import numpy as np
 
 from rl4sys import tensors
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot, input_size
-from rl4sys.spec import Array, Box, Discrete, MultiDiscrete, Space, Spec, numbers_of
-from rl4sys.wire.delta import difference, digest
+from rl4sys.spec import Array, Box, Discrete, MultiDiscrete, Space, Spec, encoded_size
+from rl4sys.wire.delta import digest, make_delta
 from rl4sys.wire.messages import Delta, ServerMessage
 from rl4sys.wire.messages import Snapshot as SnapshotMessage
 
@@ -36,7 +37,7 @@ INPUTS = 8
 
 @dataclass(frozen=True)
 class Case:
-    """A policy to be made up, and the key of what it draws."""
+    """Policy to generate: a sequence of layers and a head, with the key of its random draws."""
 
     action: Space
     head: str
@@ -46,11 +47,11 @@ class Case:
     masked: bool = False
     normalized: bool = False
     gain: float = 2.0
-    """How large what reaches the head is; smaller where the log-probability multiplies what float32 rounds off."""
+    """Scale of the head's inputs; smaller for heads whose log-probability amplifies float32 rounding."""
 
     @property
     def outputs(self) -> int:
-        size = numbers_of(self.action)
+        size = encoded_size(self.action)
         return 2 * size if self.head.startswith("squashed") or self.head == "uniform" else size
 
     @property
@@ -59,7 +60,7 @@ class Case:
         return Spec({"state": Box((INPUTS - 2,)), "grid": Box((2, 1))} | mask, self.action)
 
     def compose(self, maker: Maker) -> Operation:
-        """Add the body; the head."""
+        """Add the operations of the body to `maker` and return the head."""
         if self.normalized:
             maker.normalize(INPUTS)
         sizes = (INPUTS, *self.hidden)
@@ -98,7 +99,7 @@ BOUNDED_OPTIONS = {
 
 
 class Maker:
-    """Makes up a policy's operations and weights."""
+    """Generates operations and weights of a policy."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
@@ -106,7 +107,7 @@ class Maker:
         self.weights: dict[str, Array] = {}
 
     def uniform(self, *shape: int, scale: float = 1.0) -> Array:
-        """Numbers in -scale..scale."""
+        """Return uniform numbers in -scale..scale."""
         numbers = scale * (2.0 * self._draws.uniforms(int(np.prod(shape))) - 1.0)
         return numbers.reshape(shape).astype(np.float32)
 
@@ -133,7 +134,7 @@ class Maker:
         return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
 
     def add(self, name: str, *inputs: int, weights: dict[str, Array] | None = None, **options: float) -> int:
-        """An operation; the number of its value."""
+        """Add an operation and return the number of its value."""
         named = {f"{name}{len(self.body)}.{weight}": array for weight, array in (weights or {}).items()}
         self.weights |= named
         self.body.append(Operation(name, tuple(named), options, inputs))
@@ -164,16 +165,16 @@ class Maker:
 
 @dataclass(frozen=True)
 class Composed:
-    """A policy of the program's second form, whose operations take any values before them."""
+    """Policy of program format 2, whose operations take any earlier values as inputs."""
 
     spec: Spec
     key: int
     compose: Callable[[Maker], Operation]
-    """Adds the body; gives the head."""
+    """Function that adds the operations of the body to a maker and returns the head."""
 
 
 def compose_cnn(maker: Maker) -> Operation:
-    """An image of 5 x 5 x 2 beside 2 numbers; values of 4 actions as expectations of 5 atoms each."""
+    """Compose a policy for a 5 x 5 x 2 image and 2 numbers; its 4 action values are expectations over 5 atoms."""
     maker.add("slice", 0, start=0, length=50)
     maker.add("scale", factor=0.75)
     maker.conv2d(3, 2, 6, height=5, width=5, stride=1, padding=1)
@@ -190,7 +191,7 @@ def compose_cnn(maker: Maker) -> Operation:
 
 
 def compose_items(maker: Maker) -> Operation:
-    """5 items of 3 numbers beside 2 others: a score for each item that is legal, and one for an action more."""
+    """Compose a policy for 5 items of 3 numbers and 2 global numbers; it scores each item and one extra action."""
     jobs = maker.add("slice", 0, start=0, length=15)
     load = maker.add("slice", 0, start=15, length=2)
     maker.add("join_rows", jobs, load, rows=5)
@@ -222,7 +223,7 @@ def compose_gru(maker: Maker) -> Operation:
 
 
 def compose_lstm(maker: Maker) -> Operation:
-    """An LSTM and a GRU behind it, whose memories lie the other way round with a gap between them."""
+    """Compose an LSTM followed by a GRU; their memories are in reverse order with a gap between them."""
     maker.cell("lstm", 4, INPUTS, 9, memory=8)
     maker.cell("gru", 3, 9, 6, memory=0)
     maker.layer(6, 3)
@@ -231,7 +232,7 @@ def compose_lstm(maker: Maker) -> Operation:
 
 
 def compose_noise(maker: Maker) -> Operation:
-    """Chance within the body, none in the head."""
+    """Compose a policy with random noise in the body and a deterministic head."""
     noise = maker.add("noise", size=4, scale=0.5)
     silence = maker.add("noise", size=2, scale=0.0)
     maker.add("concat", 0, noise, silence)
@@ -241,7 +242,7 @@ def compose_noise(maker: Maker) -> Operation:
 
 
 def compose_noisy(maker: Maker) -> Operation:
-    """Layers whose weights carry noise, one of them for parts."""
+    """Compose a policy of noisy linear layers, one of them applied to several rows."""
     for inputs, outputs, rows in ((INPUTS, 12, 1), (4, 5, 3), (15, 4, 1)):
         shapes = {"weight": (outputs, inputs), "bias": (outputs,)}
         weights = {name: maker.uniform(*shape, scale=1.0 / np.sqrt(inputs)) for name, shape in shapes.items()}
@@ -271,12 +272,12 @@ def make_snapshot(case: Case | Composed) -> Snapshot:
 
 
 def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
-    """What the numpy form decides, one row after the other, as safetensors."""
-    chance, inputs = Draws(case.key, 2 * 10**9), input_size(case.spec)
-    rows = (4.0 * chance.uniforms(DECISIONS * inputs).reshape(-1, inputs) - 2.0).astype(np.float32)
+    """Return the decisions of the numpy implementation, row by row, as safetensors."""
+    random, inputs = Draws(case.key, 2 * 10**9), input_size(case.spec)
+    rows = (4.0 * random.uniforms(DECISIONS * inputs).reshape(-1, inputs) - 2.0).astype(np.float32)
     program = NumpyProgram(snapshot.program, snapshot.weights, inputs)
     parts = snapshot.program.head.parts(program.output_size, snapshot.weights)
-    masks = _masks(chance, parts) if case.spec.masked else None
+    masks = _masks(random, parts) if case.spec.masked else None
     draws, memory, memories, decisions = Draws(case.key), np.zeros(program.memory_size, np.float32), [], []
     for row, mask in zip(rows, [None] * DECISIONS if masks is None else masks, strict=True):
         decisions.append(program.decide(row, mask, draws, memory))
@@ -291,27 +292,27 @@ def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
     return tensors.encode(columns, {"key": str(case.key)})
 
 
-def _masks(chance: Draws, parts: tuple[int, ...]) -> Array:
-    masks: Array = chance.uniforms(DECISIONS * sum(parts)).reshape(DECISIONS, -1) < 0.4
+def _masks(random: Draws, parts: tuple[int, ...]) -> Array:
+    masks: Array = random.uniforms(DECISIONS * sum(parts)).reshape(DECISIONS, -1) < 0.4
     for start, choices in zip(np.cumsum((0, *parts)), parts, strict=False):
         masks[np.arange(DECISIONS), start + np.arange(DECISIONS) % choices] = True
     return masks
 
 
 def move(snapshot: Snapshot) -> Snapshot:
-    """The next version, whose weights have moved a little."""
-    chance = Draws(10)
+    """Return the next version with slightly changed weights."""
+    random = Draws(10)
     weights = {
-        name: (array * (1.0 + 1e-3 * chance.uniforms(array.size).reshape(array.shape))).astype(np.float32)
+        name: (array * (1.0 + 1e-3 * random.uniforms(array.size).reshape(array.shape))).astype(np.float32)
         for name, array in sorted(snapshot.weights.items())
     }
     return Snapshot(2, snapshot.spec, snapshot.program, weights)
 
 
 def make_messages(base: bytes, moved: bytes) -> dict[str, bytes]:
-    """How the second of two snapshots comes to a client that is sent the first."""
-    compressed = difference(base, moved)
-    assert compressed is not None, "weights that move a little make a small difference"
+    """Return the delta of two snapshots and the server messages with the first as full model and the delta."""
+    compressed = make_delta(base, moved)
+    assert compressed is not None, "small weight changes should give a small delta"
     full = SnapshotMessage(version=1, digest=digest(base), full=base)
     delta = SnapshotMessage(version=2, digest=digest(moved), delta=Delta(base_version=1, compressed=compressed))
     return {

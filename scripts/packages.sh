@@ -1,4 +1,4 @@
-# Installing Debian packages, for the set-up scripts.
+# Function to install Debian packages, used by the setup scripts.
 
 install_system_packages() {
   echo "setup: installing system packages: $*"

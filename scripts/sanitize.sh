@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tests of the C++ client under each of the sanitizers named, such as: sanitize.sh address,undefined thread
+# Run the tests of the C++ client with each given set of sanitizers, for example: sanitize.sh address,undefined thread
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# gRPC is not built with them: what it does inside looks like races to the thread sanitizer.
+# gRPC is not built with sanitizers, so its internals look like data races to the thread sanitizer.
 export TSAN_OPTIONS="suppressions=$PWD/cpp/tests/tsan_suppressions.txt ignore_noninstrumented_modules=1 halt_on_error=1"
 for sanitizers in "$@"; do
   build=build/cpp-${sanitizers//,/-}

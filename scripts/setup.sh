@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything a fresh Debian machine with Python 3.11 needs: system packages, virtual environment, compiled core.
-# Run through make, which calls it only when something it depends on has changed.
+# Set up a fresh Debian machine with Python 3.11: system packages, virtual environment, compiled core.
+# make runs this script if one of its inputs has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
@@ -23,7 +23,7 @@ if [ ${#missing[@]} -gt 0 ] && command -v apt-get >/dev/null; then install_syste
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "setup: rl4sys needs Python 3.11 or newer")'
 if [ ! -x "$venv/bin/python" ]; then
-  echo "setup: making the virtual environment $venv"
+  echo "setup: creating the virtual environment $venv"
   "$python" -m venv "$venv"
 fi
 echo "setup: installing rl4sys with its dependencies and compiling its core (a few minutes the first time)"
@@ -31,4 +31,11 @@ echo "setup: installing rl4sys with its dependencies and compiling its core (a f
   "scikit-build-core" "nanobind" "cmake>=3.15" "ninja" 2> >(grep -v '^WARNING: Location' >&2)
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
   --editable '.[all,envpool,mlflow,dev]' 2> >(grep -v '^WARNING: Location' >&2)
-"$venv/bin/python" -c 'import rl4sys._core' || echo "setup: the native core was not compiled; the numpy form is used"
+if ! "$venv/bin/python" -c 'import rl4sys._core' 2>/dev/null; then
+  if command -v g++ >/dev/null; then
+    echo "setup: the native core did not compile. For the compiler's messages run:" >&2
+    echo "  $venv/bin/python -m pip install -v --no-build-isolation --no-deps --editable ." >&2
+    exit 1
+  fi
+  echo "setup: no C++ compiler was found; policies run on numpy, which is slower"
+fi

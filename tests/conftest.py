@@ -1,9 +1,13 @@
-"""Small experiments to test with."""
+"""Shared fixtures: small experiments, and a check that the installed native core is the one under test."""
 
 from __future__ import annotations
 
+import ast
+import os
 from collections.abc import Callable
 from datetime import datetime
+from importlib.metadata import distribution
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,63 @@ import pytest
 
 from rl4sys.algorithms.device import use_threads
 from rl4sys.config import Settings, override
-from rl4sys.experiment.config import ExperimentConfig, parse_experiment
-from rl4sys.experiment.run import Run
-from rl4sys.trainer import Progress, Trainer
+from rl4sys.runs.config import ExperimentConfig, parse_experiment
+from rl4sys.runs.run import Run
+from rl4sys.training.loop import TrainingLoop
+from rl4sys.training.progress import Progress
 
-# Several test processes with two threads of torch each wait for one another most of the time.
+ROOT = Path(__file__).parent.parent
+
+# With two torch threads each, parallel test processes would slow one another down.
 use_threads(1)
+
+
+def undefined_names(core: Any) -> list[str]:
+    """Return the classes, methods and functions of _core.pyi that the compiled core lacks."""
+    declared = ast.parse((ROOT / "rl4sys/_core.pyi").read_text()).body
+    names = [node.name for node in declared if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    for node in declared:
+        if isinstance(node, ast.ClassDef) and hasattr(core, node.name):
+            names += [f"{node.name}.{method.name}" for method in node.body if isinstance(method, ast.FunctionDef)]
+    return [name for name in names if not _has(core, name)]
+
+
+def _has(core: Any, name: str) -> bool:
+    try:
+        attrgetter(name)(core)
+    except AttributeError:
+        return False
+    return True
+
+
+def _check_native_core() -> None:
+    """Stop the test run unless it uses the installed native core, built from the current sources.
+
+    With a non-editable install the package at the repository root shadows the installed one. All tests would then use
+    the numpy form, and the tests of the native core would be skipped. RL4SYS_NUMPY=1 requests that.
+    """
+    if os.environ.get("RL4SYS_NUMPY") == "1":
+        return
+    files = distribution("rl4sys").files or []
+    installed = [Path(str(file.locate())).resolve() for file in files if file.match("rl4sys/_core*.so")]
+    try:
+        import rl4sys._core as core
+    except ImportError:
+        core = None
+    loaded = core and Path(str(core.__file__)).resolve()
+    remedy = "install the repository with `pip install -e .`, or set RL4SYS_NUMPY=1 to test the numpy form only"
+    if not installed:
+        raise pytest.UsageError(f"rl4sys is installed without its native core; {remedy}")
+    if loaded not in installed:
+        raise pytest.UsageError(
+            f"the installed native core is {installed[0]}, but the tests loaded {loaded or 'none'}; {remedy}"
+        )
+    missing = undefined_names(core)
+    if missing:
+        raise pytest.UsageError(f"the native core {loaded} is stale: it lacks {', '.join(missing)}; {remedy}")
+
+
+_check_native_core()
 
 
 def _short(steps: int) -> Settings:
@@ -74,8 +129,8 @@ SMALL: dict[str, Settings] = {
 }
 
 
-class Silent:
-    """An observer that remembers notes."""
+class SilentObserver:
+    """Observer that stores notes and ignores progress."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -92,12 +147,12 @@ def small_config(algorithm: str, *changes: str) -> ExperimentConfig:
 
 
 @pytest.fixture
-def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
-    """A trainer for a small experiment, in a run directory of its own."""
+def make_loop(tmp_path: Path) -> Callable[..., TrainingLoop]:
+    """Return a factory of training loops for small experiments, each in its own run directory."""
 
-    def make(algorithm: str, *changes: str, observer: Any = None, run: Run | None = None) -> Trainer:
+    def make(algorithm: str, *changes: str, observer: Any = None, run: Run | None = None) -> TrainingLoop:
         run = run or Run.create(tmp_path, small_config(algorithm, *changes), datetime.now())
-        return Trainer(run, observer or Silent())
+        return TrainingLoop(run, observer or SilentObserver())
 
     return make
 

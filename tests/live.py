@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and a client that speaks the wire by hand."""
+"""Helpers for tests with a real server process: the server, and a client that sends single protocol messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL_PPO = {
 }
 WAIT_SECONDS = 60.0
 LEARNING_SECONDS = 180.0
-"""For what a learner has to catch up with, which may be two minutes of a system's steps on a busy machine."""
+"""Timeout for a learner to catch up; on a busy machine, it may have to learn the steps of two minutes."""
 
 
 def free_port() -> int:
@@ -46,7 +46,10 @@ def free_port() -> int:
 
 
 class LiveServer:
-    """``rl4sys serve`` on loopback; killed, stopped and started again at will, by its own process id."""
+    """Process of ``rl4sys serve`` on a free loopback port, which can be killed, stopped and restarted."""
+
+    folder: Path | None = None
+    """Working directory of the server; None for that of the tests."""
 
     def __init__(self, root: Path, *options: str) -> None:
         self.root, self._options = root, options
@@ -55,9 +58,9 @@ class LiveServer:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "rl4sys.server.server", "--port", str(self.port), "--root", str(self.root)]
         self._process = subprocess.Popen(
-            [*command, *self._options],
+            [sys.executable, *self.command(), "--port", str(self.port), *self._options],
+            cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -66,10 +69,13 @@ class LiveServer:
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
         assert re.search(r"serves on .*:\d+", first), first + self._process.stdout.read()
-        # Read on, or the server would one day wait for room in the pipe.
+        # Keep reading, or the server would block once the pipe is full.
         self.output = [first]
         self._reader = threading.Thread(target=self.output.extend, args=(self._process.stdout,), daemon=True)
         self._reader.start()
+
+    def command(self) -> list[str]:
+        return ["-m", "rl4sys.server.server", "--root", str(self.root)]
 
     @property
     def pid(self) -> int:
@@ -97,19 +103,21 @@ class LiveServer:
         return self._process is not None and self._process.poll() is None
 
     def policy(self, policy_id: str) -> PolicyStatus | None:
-        """Its status; None if the server has no such policy."""
+        """Return the status of a policy, or None if the server has no such policy."""
         found = ask_status(self.address, Credentials()).policies
         return next((policy for policy in found if policy.policy_id == policy_id), None)
 
-    def await_policy(self, policy_id: str, holds: Callable[[PolicyStatus], bool]) -> PolicyStatus:
-        def look() -> PolicyStatus | None:
-            policy = self.policy(policy_id)
-            return policy if policy is not None and holds(policy) else None
+    def wait_for_policy(self, policy_id: str, condition: Callable[[PolicyStatus], bool]) -> PolicyStatus:
+        """Wait until the status of a policy satisfies `condition`, and return it."""
 
-        return eventually(look, LEARNING_SECONDS)
+        def check() -> PolicyStatus | None:
+            policy = self.policy(policy_id)
+            return policy if policy is not None and condition(policy) else None
+
+        return eventually(check, LEARNING_SECONDS)
 
     def archived_steps(self, policy_id: str) -> int:
-        """How many steps are on disk of a policy whose journal keeps everything."""
+        """Return the number of steps in the journal of a policy; all of them with `journal: archive`."""
         return sum(len(trajectory) for trajectory in read_trajectories(self.root / policy_id))
 
 
@@ -124,18 +132,18 @@ def running_server(root: Path, *options: str) -> Iterator[LiveServer]:
             server.stop()
 
 
-def eventually(look: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
-    """The first true answer."""
+def eventually(check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    """Call `check` until it returns a true value, and return that; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if answer := look():
-            return answer
+        if result := check():
+            return result
         time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {look}")
+    raise AssertionError(f"not within {seconds} s: {check}")
 
 
 class WireClient:
-    """Speaks the protocol message by message."""
+    """Client that sends and receives single protocol messages."""
 
     def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         credentials = credentials or Credentials()
@@ -164,27 +172,27 @@ class WireClient:
     def send_trajectories(self, *contents: bytes) -> None:
         self.send(ClientMessage(trajectories=Trajectories(trajectory=contents)))
 
-    def first(self, *kinds: str) -> tuple[str, Any]:
-        """The next message of one of the kinds."""
+    def receive_any(self, *kinds: str) -> tuple[str, Any]:
+        """Return kind and content of the next message of one of `kinds`; skip all others."""
         for message in self._incoming:
             kind = message.WhichOneof("kind")
             if kind in kinds:
                 return kind, getattr(message, kind)
         raise AssertionError(f"the stream ended before any of {kinds}")
 
-    def hear(self, kind: str) -> Any:
-        """The next message of that kind; others on the way are passed over."""
+    def receive(self, kind: str) -> Any:
+        """Return the next message of `kind`; skip all others."""
         for message in self._incoming:
             if message.WhichOneof("kind") == kind:
                 return getattr(message, kind)
         raise AssertionError(f"the stream ended before a {kind}")
 
-    def hear_ack(self, sequence: int) -> None:
+    def wait_for_ack(self, sequence: int) -> None:
         while self.acknowledged < sequence:
-            self.acknowledged = self.hear("ack").sequence
+            self.acknowledged = self.receive("ack").sequence
 
-    def end(self) -> grpc.RpcError:
-        """How the stream ended."""
+    def wait_for_error(self) -> grpc.RpcError:
+        """Wait for the end of the stream and return its error."""
         try:
             for _ in self._incoming:
                 pass
@@ -192,9 +200,10 @@ class WireClient:
             return error
         raise AssertionError("the stream ended without an error")
 
-    def refused(self) -> Problem:
-        problem = self.hear("problem")
-        assert self.end().code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
+    def wait_for_refusal(self) -> Problem:
+        """Return the problem sent before the server ends the stream."""
+        problem = self.receive("problem")
+        assert self.wait_for_error().code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
         return problem
 
     def close(self) -> None:
@@ -213,8 +222,8 @@ def _as_bytes(message: ClientMessage | bytes) -> bytes:
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
-def some_trajectory(sequence: int, *, version: int = 0, steps: int = 32, **changes: Any) -> bytes:
-    """Steps of a made-up system, the same for the same sequence."""
+def make_trajectory(sequence: int, *, version: int = 0, steps: int = 32, **changes: Any) -> bytes:
+    """Encode a trajectory with random data, seeded by `sequence`."""
     rng = np.random.default_rng(sequence)
     columns = {
         "obs.state": rng.standard_normal((steps + 1, 3)).astype(np.float32),

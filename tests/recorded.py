@@ -1,8 +1,7 @@
-"""Experience of scripted policies, kept as a server's journal or as a Minari data set."""
+"""Recorded episodes of scripted policies, as a server journal or a Minari dataset."""
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ import minari
 import numpy as np
 from minari.data_collector.episode_buffer import EpisodeBuffer
 
-from rl4sys.server.journal import FILE, Entry, Journal, Sender
-from rl4sys.server.task import LIVE
+from rl4sys.runs.directory import RunDirectory
+from rl4sys.server.journal import FILE, EncodedTrajectory, Journal, Sender
 from rl4sys.spec import Array, Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.trajectories import encode_trajectory
@@ -24,12 +23,12 @@ PENDULUM = Spec({"state": Box((3,), low=(-1, -1, -8), high=(1, 1, 8))}, Box((1,)
 
 
 def balance(state: Array, rng: np.random.Generator | None = None) -> int:
-    """Push to the side that the pole falls to: holds it for all 500 steps."""
+    """Push towards the falling pole; balances it for all 500 steps."""
     return int(state[2] + 0.3 * state[3] + 0.02 * state[0] + 0.05 * state[1] > 0)
 
 
 def swing(state: Array, rng: np.random.Generator | None = None) -> Array:
-    """Push a pendulum the way it turns."""
+    """Push a pendulum in the direction of its rotation."""
     return np.clip(0.4 * state[2:3] - 0.5 * state[1:2], -2, 2).astype(np.float32)
 
 
@@ -56,20 +55,23 @@ def record(
     return recorded
 
 
-def keep(run: Path, trajectories: Sequence[Trajectory], spec: Spec = CARTPOLE) -> Path:
-    """As a server would have."""
-    (run / LIVE).parent.mkdir(parents=True)
-    (run / LIVE).write_text(json.dumps({"spec": spec.to_json()}))
+def write_journal(run: Path, trajectories: Sequence[Trajectory], spec: Spec = CARTPOLE) -> Path:
+    """Write trajectories to a journal, as a server does."""
+    directory = RunDirectory(run)
+    directory.create_folders()
+    directory.write_live_config({"spec": spec.to_json()})
     journal = Journal(run / FILE)
     sender = Sender.of("system", 1)
-    entries = [Entry(sender, n, len(t), encode_trajectory(t, n)) for n, t in enumerate(trajectories, start=1)]
+    entries = [
+        EncodedTrajectory(sender, n, len(t), encode_trajectory(t, n)) for n, t in enumerate(trajectories, start=1)
+    ]
     journal.append(entries)
     journal.close()
     return run
 
 
-def keep_as_minari(name: str, trajectories: Sequence[Trajectory], environment: str = "CartPole-v1") -> None:
-    """Among the data sets of this machine."""
+def write_minari_dataset(name: str, trajectories: Sequence[Trajectory], environment: str = "CartPole-v1") -> None:
+    """Write a Minari dataset to the local datasets."""
     made = gymnasium.make(environment)
     episodes = [
         EpisodeBuffer(
@@ -86,7 +88,7 @@ def keep_as_minari(name: str, trajectories: Sequence[Trajectory], environment: s
 
 def write_minari(name: str, episodes: list[EpisodeBuffer], observation: Any, action: Any) -> None:
     with warnings.catch_warnings():
-        # Minari would like an environment for evaluation too.
+        # Minari warns about a missing evaluation environment.
         warnings.simplefilter("ignore", UserWarning)
         minari.create_dataset_from_buffers(
             name,

@@ -1,4 +1,4 @@
-"""What the docs tell users to type can be typed."""
+"""Commands in the docs and in help texts exist, with all their options."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def lines(page: Path) -> list[str]:
-    """Commands in blocks of code: indented, with a prompt or without."""
+    """Return the commands in indented code blocks, without their prompt."""
     return re.findall(r"^    (?:\$ )?(rl4sys .*)$", page.read_text(), re.MULTILINE)
 
 
 def spans(page: Path) -> list[str]:
-    """Commands within text; in a table a pipe is escaped."""
+    """Return the commands in inline code; an escaped pipe in a table is unescaped."""
     return [span.replace("\\|", "|") for span in re.findall(r"`(rl4sys [^`]*)`", page.read_text())]
 
 
@@ -37,7 +37,7 @@ def cli() -> Any:
 
 
 def problem(text: str) -> str | None:
-    """What is wrong with a command line; None if there are such a command and such options."""
+    """Return an error message for an unknown command or option, or None."""
     words = shlex.split(text.partition("|")[0], comments=True)[1:]
     command = cli()
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
@@ -51,11 +51,11 @@ def problem(text: str) -> str | None:
 
 
 @pytest.mark.parametrize(("page", "text"), COMMANDS, ids=lambda value: str(value)[:60])
-def test_what_the_docs_say_to_type_exists(page: str, text: str) -> None:
+def test_documented_command_exists(page: str, text: str) -> None:
     assert problem(text) is None, f"{page}: {text}"
 
 
-def test_a_command_that_does_not_exist_is_noticed() -> None:
+def test_unknown_command_or_option_is_detected() -> None:
     assert problem("rl4sys trian ppo_cartpole") == "no command 'trian'"
     assert problem("rl4sys train ppo_cartpole --sed 1 algorithm.lr=1e-3") == "no option --sed"
     assert problem("rl4sys config migrate FILE --in-place  # a comment --such") is None
@@ -75,27 +75,27 @@ over_all_commands = pytest.mark.parametrize(
 
 
 @over_all_commands
-def test_help_teaches_by_examples_that_can_be_typed(name: str, command: Any) -> None:
+def test_help_has_valid_examples(name: str, command: Any) -> None:
     examples = re.findall(r"`(rl4sys [^`]*)`", command.help)
     assert any(example.startswith(name) for example in examples)
     assert [problem(example) for example in examples if problem(example)] == []
 
 
 @over_all_commands
-def test_help_speaks_one_way_of_arguments_and_options(name: str, command: Any) -> None:
+def test_arguments_and_options_have_uniform_help(name: str, command: Any) -> None:
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             assert parameter.metavar == str(parameter.metavar).upper(), name
         assert parameter.help, f"{name} {parameter.name}"
-        assert parameter.help.endswith((".", "…")), f"{name} {parameter.name}: {parameter.help}"
+        assert parameter.help.endswith("."), f"{name} {parameter.name}: {parameter.help}"
 
 
-def test_the_page_of_commands_names_every_command() -> None:
+def test_commands_page_lists_all_commands() -> None:
     named = {text.split()[1] for text in spans(ROOT / "docs" / "commands.md")}
     assert set(cli().commands) - named == set()
 
 
-def test_every_promised_command_has_a_row() -> None:
+def test_commands_page_maps_commands_of_old_scripts() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
     for promised in (
         "train.py --config",

@@ -1,7 +1,8 @@
-"""What a policy remembers, from decision to decision and on to the learner."""
+"""Memory of recurrent policies: decisions, trajectories, buffers, wire and recorder."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -11,22 +12,23 @@ import torch
 from gymnasium import spaces
 
 from rl4sys.buffers.base import Demand, transitions
-from rl4sys.buffers.replay import Replay
 from rl4sys.buffers.rollout import Rollout, RolloutConfig
-from rl4sys.client.fragments import Fragment, Layout
+from rl4sys.buffers.uniform import Replay
+from rl4sys.client.layout import Layout
 from rl4sys.client.recorder import NumpyRecorder
+from rl4sys.client.recording import Recording
 from rl4sys.environments.actor import Actor
 from rl4sys.errors import NumericalError, SpecError
-from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Blueprint, Recurrent, build_network
 from rl4sys.networks.recurrent import RecurrentConfig
+from rl4sys.networks.torch_policy import TorchPolicy
 from rl4sys.normalization import NormalizedPolicy, ObservationNormalizer
-from rl4sys.policy import portable
+from rl4sys.policy import snapshot_policy
 from rl4sys.policy.base import Policy
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.numpy_form import NumpyProgram
-from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.spec import Array, Box, Discrete, Spec
 from rl4sys.trajectory import MEMORY, Trajectory
 from rl4sys.wire.trajectories import check_trajectory, decode_trajectory, encode_trajectory
@@ -36,19 +38,19 @@ SIZE = 4
 
 
 @pytest.fixture(autouse=True)
-def numpy_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference; that the native core does the same is tested where the two forms are compared."""
-    monkeypatch.setattr(portable, "NATIVE", False)
+def numpy_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the numpy reference; other tests compare it with the native core."""
+    monkeypatch.setattr(snapshot_policy, "NATIVE", False)
 
 
 def torch_policy(kind: str = "gru", gain: float = 5.0) -> TorchPolicy:
     config = RecurrentConfig(type=kind, hidden_dims=[5], hidden_size=SIZE if kind == "gru" else SIZE // 2)
-    network = build_network(config, Blueprint(SPEC, 3, output_gain=gain, may_remember=True), seed=4)
+    network = build_network(config, Blueprint(SPEC, 3, output_gain=gain, allow_memory=True), seed=4)
     return TorchPolicy(SPEC, network, Operation("categorical"))
 
 
-class Wandering(gymnasium.Env[Any, Any]):
-    """Shows random numbers; episodes are of random lengths."""
+class RandomEnvironment(gymnasium.Env[Any, Any]):
+    """Environment with random observations and episode lengths."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -57,23 +59,23 @@ class Wandering(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.left = int(self.np_random.integers(1, 9))
-        return self._show(), {}
+        return self._observation(), {}
 
     def step(self, action: int) -> Any:
         self.left -= 1
-        return self._show(), float(action), self.left == 0, False, {}
+        return self._observation(), float(action), self.left == 0, False, {}
 
-    def _show(self) -> Array:
+    def _observation(self) -> Array:
         return self.np_random.standard_normal(2).astype(np.float32)
 
 
 def collected(policy: Policy, rounds: int = 4) -> list[Trajectory]:
-    actor = Actor(Wandering, num_envs=3, seed=np.random.SeedSequence(1))
+    actor = Actor(RandomEnvironment, num_envs=3, seed=np.random.SeedSequence(1))
     return [trajectory for _ in range(rounds) for trajectory in actor.collect(policy, version=0, steps=15)]
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_a_learner_finds_again_what_the_policy_thought_from_the_memory_of_a_trajectory(kind: str) -> None:
+def test_learner_reproduces_log_probabilities_from_trajectory_memory(kind: str) -> None:
     policy = torch_policy(kind)
     trajectories = collected(policy)
     network: Any = policy.network
@@ -84,14 +86,14 @@ def test_a_learner_finds_again_what_the_policy_thought_from_the_memory_of_a_traj
             logits = network.sequence(seen, torch.from_numpy(trajectory.columns[MEMORY]))[0]
         chosen = logits.log_softmax(-1).numpy()[np.arange(len(trajectory)), trajectory.columns["action"]]
         np.testing.assert_allclose(chosen, trajectory.columns["log_prob"], atol=1e-5)
-    began = [bool(trajectory.columns[MEMORY].any()) for trajectory in trajectories]
-    assert began == [trajectory.offset > 0 for trajectory in trajectories]
+    continued = [bool(trajectory.columns[MEMORY].any()) for trajectory in trajectories]
+    assert continued == [trajectory.offset > 0 for trajectory in trajectories]
     assert {trajectory.columns[MEMORY].shape for trajectory in trajectories} == {(1, SIZE)}
-    assert any(began), "some trajectory should go on where a round was cut"
+    assert any(continued), "some trajectory should continue an episode"
     assert sum(trajectory.ended for trajectory in trajectories) > 5
 
 
-def test_a_snapshot_remembers_as_the_network_does() -> None:
+def test_snapshot_memory_matches_the_network() -> None:
     policy = torch_policy()
     live, frozen = collected(policy), collected(SnapshotPolicy(policy.snapshot(0)))
     for one, other in zip(live, frozen, strict=True):
@@ -100,20 +102,20 @@ def test_a_snapshot_remembers_as_the_network_does() -> None:
         np.testing.assert_allclose(one.columns["log_prob"], other.columns["log_prob"], atol=1e-5)
 
 
-def test_a_normalised_policy_remembers_and_its_snapshot_too() -> None:
+def test_normalized_policy_and_its_snapshot_have_memory() -> None:
     normalizer = ObservationNormalizer(SPEC)
     for trajectory in collected(torch_policy()):
-        normalizer.see(trajectory)
-    normalizer.put_in_force()
+        normalizer.update(trajectory)
+    normalizer.activate()
     policy = NormalizedPolicy(torch_policy(), normalizer)
     live, frozen = collected(policy), collected(SnapshotPolicy(policy.snapshot(0)))
     assert [t.columns["action"].tolist() for t in live] == [t.columns["action"].tolist() for t in frozen]
     np.testing.assert_allclose(live[-1].columns[MEMORY], frozen[-1].columns[MEMORY], atol=1e-5)
 
 
-def test_an_actor_goes_on_with_the_memory_it_was_saved_with() -> None:
+def test_restored_actor_continues_with_its_memory() -> None:
     policy = torch_policy()
-    first, second = (Actor(Wandering, num_envs=2, seed=np.random.SeedSequence(2)) for _ in range(2))
+    first, second = (Actor(RandomEnvironment, num_envs=2, seed=np.random.SeedSequence(2)) for _ in range(2))
     first.collect(policy, version=0, steps=10)
     second.restore(first.state())
     for one, other in zip(*(actor.collect(policy, 0, 12) for actor in (first, second)), strict=True):
@@ -122,7 +124,7 @@ def test_an_actor_goes_on_with_the_memory_it_was_saved_with() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_policy_returns_fresh_memory_and_nothing_stands_for_zeros(frozen: bool) -> None:
+def test_policy_returns_new_memory_and_starts_at_zeros(frozen: bool) -> None:
     policy: Policy = SnapshotPolicy(torch_policy().snapshot(0)) if frozen else torch_policy()
     seen = {"state": np.array([[1, 2], [3, 4]], np.float32)}
     zeros = {MEMORY: np.zeros((2, SIZE), np.float32)}
@@ -133,14 +135,14 @@ def test_a_policy_returns_fresh_memory_and_nothing_stands_for_zeros(frozen: bool
     assert one.memory[MEMORY].tolist() == other.memory[MEMORY].tolist()
     after = policy.act(seen, one.memory, Draws(0))
     assert after.memory[MEMORY].tolist() != one.memory[MEMORY].tolist()
-    spoilt = {"state": np.array([[1, np.nan], [3, 4]], np.float32)}
-    kept = policy.act(spoilt, one.memory, Draws(0)).memory[MEMORY]
+    invalid = {"state": np.array([[1, np.nan], [3, 4]], np.float32)}
+    kept = policy.act(invalid, one.memory, Draws(0)).memory[MEMORY]
     assert (kept == one.memory[MEMORY]).all(axis=1).tolist() == [True, False]
 
 
-def test_a_policy_without_memory_returns_none() -> None:
+def test_policy_without_memory_returns_no_memory() -> None:
     program = Program((), Operation("argmax"))
-    policy = SnapshotPolicy(portable.Snapshot(0, Spec({"state": Box((3,))}, Discrete(3)), program, {}))
+    policy = SnapshotPolicy(snapshot_policy.Snapshot(0, Spec({"state": Box((3,))}, Discrete(3)), program, {}))
     assert policy.act({"state": np.zeros((1, 3), np.float32)}, {}, Draws(0)).memory == {}
 
 
@@ -155,7 +157,7 @@ def trajectory(steps: int, first: int, **columns: Array) -> Trajectory:
     return Trajectory(0, plain | columns)
 
 
-def test_a_rollout_has_a_memory_for_each_trajectory_in_their_order() -> None:
+def test_rollout_has_one_memory_per_trajectory() -> None:
     buffer = Rollout(RolloutConfig(type="trajectory", size=6), Demand())
     for first, steps in ((1, 2), (2, 3)):
         buffer.add(trajectory(steps, first), version=0)
@@ -172,19 +174,19 @@ def test_a_rollout_has_a_memory_for_each_trajectory_in_their_order() -> None:
         assert batch[MEMORY][:, 0].tolist() == [9]
 
 
-def test_transitions_and_replay_leave_memory_out() -> None:
+def test_transitions_and_replay_omit_memory() -> None:
     assert MEMORY not in transitions(trajectory(3, 1))
     buffer = Replay(Replay.Config(type="uniform", size=9), Demand(batch_size=2))
     buffer.add(trajectory(3, 1), version=0)
     assert all(MEMORY not in batch for batch in buffer.batches(np.random.default_rng(0)))
 
 
-def test_a_trajectory_has_one_row_of_memory() -> None:
+def test_trajectory_has_one_row_of_memory() -> None:
     with pytest.raises(SpecError, match="column memory of a trajectory of 3 steps has 3 rows; expected 1"):
         trajectory(3, 1, memory=np.zeros((3, SIZE), np.float32))
 
 
-def test_memory_crosses_the_wire_and_is_checked_against_the_policys() -> None:
+def test_memory_is_sent_and_checked_for_size_and_nan() -> None:
     arrived, _ = decode_trajectory(encode_trajectory(trajectory(3, 7), 1))
     assert arrived.columns[MEMORY].tolist() == [[7.0] * SIZE]
     check_trajectory(arrived, SPEC, 10, memory_size=SIZE)
@@ -194,13 +196,13 @@ def test_memory_crosses_the_wire_and_is_checked_against_the_policys() -> None:
         check_trajectory(arrived, SPEC, 10, memory_size=SIZE + 1)
     with pytest.raises(NumericalError, match="column memory is"):
         check_trajectory(trajectory(3, 1, memory=np.full((1, SIZE), np.nan, np.float32)), SPEC, 10, memory_size=SIZE)
-    forgetful = Trajectory(0, {name: c for name, c in arrived.columns.items() if name != MEMORY})
+    without_memory = Trajectory(0, {name: c for name, c in arrived.columns.items() if name != MEMORY})
     with pytest.raises(SpecError, match=r"expected .*'memory'"):
-        check_trajectory(forgetful, SPEC, 10, memory_size=SIZE)
+        check_trajectory(without_memory, SPEC, 10, memory_size=SIZE)
 
 
 class Host:
-    """A recorder of a policy that remembers, and what the policy alone would remember."""
+    """Recorder with a recurrent policy, and the expected memory computed by the policy alone."""
 
     def __init__(self) -> None:
         snapshot = torch_policy().snapshot(0)
@@ -218,7 +220,7 @@ class Host:
         self.recorder.commit()
 
 
-def test_a_recorder_remembers_what_was_committed_and_hands_over_where_a_fragment_began() -> None:
+def test_recorder_returns_memory_at_the_start_of_a_recording() -> None:
     host = Host()
     for step in range(3):
         host.take_step(step)
@@ -232,7 +234,7 @@ def test_a_recorder_remembers_what_was_committed_and_hands_over_where_a_fragment
     assert at_cut.any()
 
 
-def test_dropped_steps_and_refused_decisions_leave_the_memory() -> None:
+def test_dropped_or_rejected_decision_does_not_change_memory() -> None:
     host = Host()
     host.take_step(0)
     assert host.recorder.decide(host.core, [np.nan, 0.0], None, host.draws) is None
@@ -242,13 +244,13 @@ def test_dropped_steps_and_refused_decisions_leave_the_memory() -> None:
     assert host.recorder.take(None, None)[MEMORY].tolist() == [[0.0] * SIZE]
 
 
-def test_a_policy_with_another_memory_begins_at_zeros_and_one_without_hands_over_none() -> None:
+def test_recorder_resets_memory_if_its_size_changes() -> None:
     host = Host()
     host.take_step(0)
     host.recorder.take(None, None)
     smaller = RecurrentConfig(type="gru", hidden_dims=[], hidden_size=3)
     other = TorchPolicy(
-        SPEC, build_network(smaller, Blueprint(SPEC, 3, may_remember=True), 0), Operation("argmax")
+        SPEC, build_network(smaller, Blueprint(SPEC, 3, allow_memory=True), 0), Operation("argmax")
     ).snapshot(0)
     core = NumpyProgram(other.program, other.weights, 2)
     assert host.recorder.decide(core, host.rows[0], None, host.draws) is not None
@@ -261,11 +263,11 @@ def test_a_policy_with_another_memory_begins_at_zeros_and_one_without_hands_over
     assert MEMORY not in host.recorder.take(None, None)
 
 
-def test_a_fragment_keeps_its_memory_on_its_way_to_the_wire() -> None:
+def test_recording_keeps_its_memory_when_encoded() -> None:
     host = Host()
     for step in range(3):
         host.take_step(step)
-    fragment = Fragment(host.recorder.take(host.rows[3], None), version=0, episode=0, offset=0)
-    arrived, _ = decode_trajectory(Layout(SPEC).encode(fragment.without_last_step(), 1))
+    recording = Recording(host.recorder.take(host.rows[3], None), version=0, episode=0, offset=0)
+    arrived, _ = decode_trajectory(Layout(SPEC).encode(replace(recording.without_last_step(), sequence=1)))
     check_trajectory(arrived, SPEC, 10, memory_size=SIZE)
     assert len(arrived) == 2

@@ -1,4 +1,4 @@
-"""Components of a user's own."""
+"""User-defined components."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from rl4sys.config import load
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.gym import make_environment
+from rl4sys.environments.families.gym import make_environment
 from rl4sys.errors import ConfigError
-from rl4sys.experiment.config import parse_experiment
-from rl4sys.experiment.metrics import read_metrics
 from rl4sys.registry import ENVIRONMENTS, PLUGIN_GROUP, load_plugins, register_algorithm, register_environment
+from rl4sys.runs.config import parse_experiment
+from rl4sys.runs.metrics import read_metrics
 
 from .cli.conftest import Rl4sys, rl4sys  # noqa: F401 - a fixture
 
@@ -33,7 +33,7 @@ from rl4sys.registry import register_buffer, register_environment, register_netw
 
 class WideConfig(NetworkConfig):
     width: int = 16
-    """How wide."""
+    """Width of the hidden layer."""
 
 
 @register_network("wide")
@@ -86,7 +86,7 @@ logging: {tensorboard: false}
 """
 
 
-def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+def test_plugin_network_buffer_and_environment_can_be_trained(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "own_parts.py").write_text(OWN_PARTS)
     (tmp_path / "lab" / "own.yaml").write_text(OWN_CONFIG)
@@ -94,15 +94,15 @@ def test_own_network_buffer_and_environment_train_by_being_named(rl4sys: Rl4sys,
     assert outcome.exit_code == 0, outcome.err
     run = next(path for path in (tmp_path / "experiments").iterdir() if path.is_dir())
     evaluations = [row for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
-    assert evaluations[-1]["evaluation/return"] == 1.0, "the corridor's end is reached"
-    assert not (run / "checkpoints/latest/policy.safetensors").exists(), "sine is no operation of a policy program"
+    assert evaluations[-1]["evaluation/return"] == 1.0, "the policy should reach the end of the corridor"
+    assert not (run / "checkpoints/latest/policy.safetensors").exists(), "policy programs have no sine"
     resumed = rl4sys("train", "--resume", run, "--total-timesteps", "2300")
-    assert resumed.exit_code == 0, "a plugin file is found again from anywhere"
-    judged = rl4sys("evaluate", run, "--episodes", "2", "--json")
-    assert '"mean_return": 1.0' in judged.out
+    assert resumed.exit_code == 0, "the plugin file should be found from another directory"
+    evaluated = rl4sys("evaluate", run, "--episodes", "2", "--json")
+    assert '"mean_return": 1.0' in evaluated.out
 
 
-def test_a_network_that_only_torch_can_run_is_refused_by_a_pipeline(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+def test_pipeline_rejects_networks_that_only_torch_can_run(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
     network = OWN_PARTS.partition('@register_buffer("own_rollout")')[0].replace('"wide"', '"wide_again"')
     (tmp_path / "own_network.py").write_text(network)
     (tmp_path / "own.yaml").write_text("""
@@ -114,14 +114,14 @@ training: {pipeline: true}
 """)
     outcome = rl4sys("train", "own.yaml")
     assert outcome.exit_code == 2
-    assert "training.pipeline has the policy act while its network learns" in outcome.err
+    assert "training.pipeline lets the policy act while its network is updated" in outcome.err
 
 
-def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
-    algorithm = TUTORIAL.read_text().partition("## An environment of your own")[0]
+def test_tutorial_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+    algorithm = TUTORIAL.read_text().partition("## An environment of your own")[0].partition("the portable form\n")[2]
     blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", algorithm, re.DOTALL))
     assert len(blocks["python"].splitlines()) < 60
-    (tmp_path / "my_algorithm.py").write_text(blocks["python"])
+    (tmp_path / "my_portable_algorithm.py").write_text(blocks["python"])
     (tmp_path / "my_experiment.yaml").write_text(blocks["yaml"])
     outcome = rl4sys("train", "my_experiment.yaml")
     assert outcome.exit_code == 0, outcome.err
@@ -130,7 +130,7 @@ def test_the_tutorial_s_algorithm_learns(rl4sys: Rl4sys, tmp_path: Path) -> None
     assert max(returns) > 100, "an untrained policy keeps the pole up for about 10 steps"
 
 
-def test_an_installed_package_brings_components_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_package_registers_components_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     class EntryPoint:
         def load(self) -> None:
             register_environment("brought_along")(object)
@@ -139,12 +139,12 @@ def test_an_installed_package_brings_components_by_its_entry_point(monkeypatch: 
     assert ENVIRONMENTS.get("brought_along") is object
 
 
-def test_a_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is already an algorithm named 'ppo'; choose another name"):
+def test_registered_name_cannot_be_reused() -> None:
+    with pytest.raises(ConfigError, match="an algorithm named 'ppo' is already registered; choose another name"):
         register_algorithm("ppo")(type("Mine", (), {}))
 
 
-def test_an_error_inside_a_plugin_is_not_hidden(tmp_path: Path) -> None:
+def test_error_inside_a_plugin_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
     (tmp_path / "a.yaml").write_text("plugins: [broken.py]\n")
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_an_error_inside_a_plugin_is_not_hidden(tmp_path: Path) -> None:
             parse_experiment(load(tmp_path / "a.yaml"), beside=tmp_path)
 
 
-def test_a_class_of_environments_is_made_with_the_options_of_the_config(tmp_path: Path) -> None:
+def test_environment_class_gets_the_config_options(tmp_path: Path) -> None:
     (tmp_path / "corridor_parts.py").write_text(
         OWN_PARTS.partition("@register_environment")[0].replace("wide", "broad").replace("own_rollout", "its_rollout")
     )

@@ -1,4 +1,7 @@
-"""What every peer is timed by. Needs nothing but Python: it is run in environments of other people's packages."""
+"""Clocks for the scripts of all libraries.
+
+Uses only the standard library, because it runs in the virtual environments of the compared libraries.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,29 @@ from importlib import metadata
 from typing import Any
 
 
-def given_work() -> dict[str, Any]:
-    """The work that the command line describes."""
+def read_workload() -> dict[str, Any]:
+    """Return the workload given on the command line as JSON."""
     work: dict[str, Any] = json.loads(sys.argv[1])
     return work
 
 
-def hand_over(outcome: dict[str, Any], *packages: str) -> None:
-    """One line for whoever started this process, with the versions of the packages that did the work."""
+def print_result(outcome: dict[str, Any], *packages: str) -> None:
+    """Print the result, peak RAM and package versions as one line of JSON for the parent process."""
     versions = {package: metadata.version(package) for package in packages}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({**outcome, "peak_megabytes": peak, "versions": versions}), flush=True)
 
 
 class Clock:
-    """Times steps from the first ``warm`` of them on: what is compiled or allocated once is not counted."""
+    """Measures steps per second after the first `warm` steps, to exclude compilation and first allocations."""
 
     def __init__(self, warm: int) -> None:
         self._warm = warm
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
 
-    def see(self, steps: int) -> None:
-        """All work of so many steps is done."""
+    def record(self, steps: int) -> None:
+        """Record that all work for the first `steps` steps is done."""
         now = (steps, time.perf_counter())
         if steps < self._warm:
             return
@@ -44,19 +47,19 @@ class Clock:
         assert self._first is not None
         assert self._last is not None
         steps, seconds = (b - a for a, b in zip(self._first, self._last, strict=True))
-        hand_over({"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds}, *packages)
+        print_result({"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds}, *packages)
 
 
 class Stopwatch:
-    """Seconds since it was made, without those in which it was held."""
+    """Measures the seconds since its creation, without excluded time."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._held = 0.0
+        self._start = time.perf_counter()
+        self._excluded = 0.0
 
     def seconds(self) -> float:
-        return time.perf_counter() - self._began - self._held
+        return time.perf_counter() - self._start - self._excluded
 
-    def hold(self, seconds: float) -> None:
-        """So many of the seconds past are not to count."""
-        self._held += seconds
+    def exclude(self, seconds: float) -> None:
+        """Subtract `seconds` from the measured time."""
+        self._excluded += seconds

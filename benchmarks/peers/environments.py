@@ -1,4 +1,4 @@
-"""The virtual environments that peers run in: one for each, since they want different versions of the same packages."""
+"""Virtual environments of the compared libraries, which need different versions of the same packages."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent.parent
 PLACE = PROJECT / "build" / "peers"
-# LunarLander as Gymnasium's extra box2d installs it today; older Gymnasiums name another build of Box2D there.
+# Packages of the box2d extra of current Gymnasium; older releases use another build of Box2D.
 _PHYSICS = ("gymnasium", "box2d", "pygame-ce")
-# Named without its version, torch may come as gigabytes for graphics cards.
+# Without a pinned version, pip may install torch with gigabytes of GPU libraries.
 _TESTED = ("torch", "numpy", "tensorboard", *_PHYSICS)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What is installed for one peer."""
+    """Virtual environment of one library."""
 
     name: str
     packages: tuple[str, ...]
     constrained: tuple[str, ...] = _TESTED
-    """Packages whose versions are those of the project's constraints.txt; the peer decides about all others."""
+    """Packages pinned to the versions in constraints.txt; pip chooses all others."""
 
     @property
     def python(self) -> Path:
@@ -37,15 +37,15 @@ class Environment:
     def _wanted(self) -> str:
         return json.dumps([*self.packages, *self._constraints()])
 
-    def ready(self) -> bool:
-        """Whether it was installed as it is described now."""
+    def is_ready(self) -> bool:
+        """Return True if the environment exists with the packages and constraints that it should have."""
         return self._stamp.is_file() and self._stamp.read_text() == self._wanted
 
     def make(self) -> None:
-        """Installs what is missing, which takes minutes; an environment that is ready stays as it is."""
-        if self.ready():
+        """Create the environment, which takes minutes. Does nothing if it is ready."""
+        if self.is_ready():
             return
-        print(f"making the environment of {self.name}", file=sys.stderr, flush=True)
+        print(f"creating the environment of {self.name}", file=sys.stderr, flush=True)
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(PLACE / self.name)], check=True)
         constraints = PLACE / self.name / "constraints.txt"
@@ -53,7 +53,7 @@ class Environment:
         pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(constraints)]
         done = subprocess.run([*pip, *self.packages], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise SystemExit(f"the environment of {self.name} could not be made:\n{done.stderr}")
+            raise SystemExit(f"the environment of {self.name} could not be created:\n{done.stderr}")
         self._stamp.write_text(self._wanted)
 
     def _constraints(self) -> list[str]:
@@ -68,7 +68,7 @@ ENVIRONMENTS = {
         Environment("sbx", ("sbx-rl==0.28.*", *_PHYSICS)),
         Environment("cleanrl", ("torch", "tensorboard", *_PHYSICS)),
         Environment("torchrl", ("torchrl==0.14.*", *_PHYSICS)),
-        # RLlib says which Gymnasium it takes.
+        # RLlib requires a specific Gymnasium.
         Environment("rllib", ("ray[rllib]==2.60.*", "torch", *_PHYSICS), ("torch", "box2d", "pygame-ce")),
     )
 }

@@ -1,4 +1,4 @@
-"""Trains an experiment of ours, with logging and checkpoints as by default, and tells how well it did when."""
+"""Train an experiment of RL4Sys with default logging and checkpoints, and print its learning curve."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clock import given_work, hand_over
-from judging import Act, Examination
+from clock import print_result, read_workload
+from evaluation import Act, Evaluation
 from numpy.typing import NDArray
 
-from rl4sys.experiment.config import ExperimentConfig, parse_experiment
-from rl4sys.experiment.run import Run
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.trainer import Progress, Trainer
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
+from rl4sys.runs.config import ExperimentConfig, parse_experiment
+from rl4sys.runs.run import Run
+from rl4sys.training.loop import TrainingLoop
+from rl4sys.training.progress import Progress
 
 NEVER = 10**9
 
 
 def experiment_of(work: dict[str, Any]) -> ExperimentConfig:
-    """The settings given, for the seed given. The Trainer's own evaluation, of one episode, comes at the end alone."""
+    """Return the experiment config of a workload. The training loop itself evaluates only one episode, at the end."""
     settings = work["settings"]
     training = {"total_timesteps": work["total"], "eval_frequency": NEVER, "num_eval_episodes": 1}
     return parse_experiment(
@@ -34,22 +35,22 @@ def experiment_of(work: dict[str, Any]) -> ExperimentConfig:
     )
 
 
-class Examined:
-    """Has the policy judged after every round that makes it due, and stops the training that has passed."""
+class EvaluatedTraining:
+    """Observer that evaluates the policy after rounds and stops training once the goal is reached."""
 
-    def __init__(self, examination: Examination) -> None:
-        self._examination = examination
-        self.trainer: Trainer | None = None
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self.loop: TrainingLoop | None = None
 
     def note(self, message: str) -> None: ...
 
     def progress(self, progress: Progress) -> None:
-        self._examination.see(progress.steps, self._policy)
-        if self._examination.passed and self.trainer is not None:
-            self.trainer.stop()
+        self._evaluation.evaluate_if_due(progress.steps, self._policy)
+        if self._evaluation.passed and self.loop is not None:
+            self.loop.stop()
 
     def _policy(self) -> Act:
-        snapshot = self.trainer.portable() if self.trainer is not None else None
+        snapshot = self.loop.snapshot_or_none() if self.loop is not None else None
         assert snapshot is not None
         policy, draws = SnapshotPolicy(snapshot).greedy(), Draws(key=1)
         name = next(iter(snapshot.spec.observation))
@@ -61,15 +62,15 @@ class Examined:
 
 
 def main() -> None:
-    work = given_work()
-    examination = Examination(work)
-    examined = Examined(examination)
+    work = read_workload()
+    evaluation = Evaluation(work)
+    observer = EvaluatedTraining(evaluation)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder), experiment_of(work), datetime.now())
-        examined.trainer = Trainer(run, examined)
-        examination.begin()
-        examined.trainer.train()
-    hand_over({"curve": examination.curve, "returns": examination.returns}, "rl4sys", "torch", "gymnasium")
+        observer.loop = TrainingLoop(run, observer)
+        evaluation.start()
+        observer.loop.train()
+    print_result({"curve": evaluation.curve, "returns": evaluation.returns}, "rl4sys", "torch", "gymnasium")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains PPO of Stable-Baselines3 and tells how well it did when."""
+"""Train PPO of Stable-Baselines3 and print its learning curve."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from clock import given_work, hand_over
-from judging import Act, Examination
+from clock import print_result, read_workload
+from evaluation import Act, Evaluation
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -16,18 +16,18 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 
-class Examined(BaseCallback):
-    """Has the policy judged between rollouts, when all work of those before is done."""
+class EvaluatedTraining(BaseCallback):
+    """Callback that evaluates the policy between rollouts, after all earlier updates."""
 
-    def __init__(self, examination: Examination) -> None:
+    def __init__(self, evaluation: Evaluation) -> None:
         super().__init__()
-        self._examination = examination
+        self._evaluation = evaluation
 
     def _on_rollout_start(self) -> None:
-        self._examination.see(self.num_timesteps, lambda: greedy(self.model))
+        self._evaluation.evaluate_if_due(self.num_timesteps, lambda: greedy(self.model))
 
     def _on_step(self) -> bool:
-        return not self._examination.passed
+        return not self._evaluation.passed
 
 
 def greedy(model: BaseAlgorithm) -> Act:
@@ -38,22 +38,22 @@ def greedy(model: BaseAlgorithm) -> Act:
 
 
 def falling(start: float) -> Callable[[float], float]:
-    """Falls to nothing as training goes on."""
+    """Return a linear schedule from `start` to 0."""
     return lambda remaining: remaining * start
 
 
 def main() -> None:
-    work = given_work()
+    work = read_workload()
     torch.set_num_threads(1)
     scheduled = {name: falling(start) for name, start in work.get("falling", {}).items()}
     environments = make_vec_env(work["environment"], work["num_envs"], env_kwargs={"render_mode": None})
     model = PPO("MlpPolicy", environments, device="cpu", seed=work["seed"], **work["options"], **scheduled)
-    examination = Examination(work)
-    examination.begin()
-    model.learn(work["total"], callback=Examined(examination))
-    examination.see(model.num_timesteps, lambda: greedy(model))
+    evaluation = Evaluation(work)
+    evaluation.start()
+    model.learn(work["total"], callback=EvaluatedTraining(evaluation))
+    evaluation.evaluate_if_due(model.num_timesteps, lambda: greedy(model))
     versions = ("stable-baselines3", "torch", "gymnasium")
-    hand_over({"curve": examination.curve, "returns": examination.returns}, *versions)
+    print_result({"curve": evaluation.curve, "returns": evaluation.returns}, *versions)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`rl4sys train`, with its logging and checkpoints as they are by default."""
+"""Time the training of RL4Sys with default logging and checkpoints, as in `rl4sys train`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from clock import Clock, given_work
+from clock import Clock, read_workload
 
-from rl4sys.experiment.config import parse_experiment
-from rl4sys.experiment.run import Run
-from rl4sys.trainer import Progress, Trainer
+from rl4sys.runs.config import parse_experiment
+from rl4sys.runs.run import Run
+from rl4sys.training.loop import TrainingLoop
+from rl4sys.training.progress import Progress
 
 NEVER = 10**9
 SHARED = ("batch_size", "learning_starts", "train_frequency", "gradient_steps")
-"""Options whose names are ours in the description of a work."""
+"""Options with the same names in workloads and in RL4Sys."""
 
 
 def learning(work: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def learning(work: dict[str, Any]) -> dict[str, Any]:
         return {"algorithm": algorithm, "buffer": {"size": work["num_envs"] * work["length"]}}
     algorithm = {"name": work["algorithm"], **{key: work[key] for key in SHARED}}
     if work["algorithm"] == "dqn":
-        # As the peers do it: the target network both chooses and judges the next action, and is copied.
+        # As in the other libraries: no double Q-learning, and hard updates of the target network.
         algorithm |= {"double": False, "tau": 1.0, "target_update_interval": work["target_update_interval"]}
     return {"algorithm": algorithm, "buffer": {"type": "uniform", "size": work["buffer_size"]}}
 
@@ -32,7 +33,7 @@ def learning(work: dict[str, Any]) -> dict[str, Any]:
 def settings_of(work: dict[str, Any]) -> dict[str, Any]:
     network = {"hidden_dims": work["hidden"], "activation": "tanh" if work["algorithm"] == "ppo" else "relu"}
     roles = ("critic",) if work["algorithm"] == "dqn" else ("actor", "critic")
-    # A round more than the others: the last is not timed, since an evaluation comes with it.
+    # One round more than the other libraries: the last round includes an evaluation and is not timed.
     one_round = work["num_envs"] * work["length"] if work["algorithm"] == "ppo" else work["train_frequency"]
     training = {"total_timesteps": work["total"] + one_round, "eval_frequency": NEVER, "num_eval_episodes": 1}
     return {
@@ -45,7 +46,7 @@ def settings_of(work: dict[str, Any]) -> dict[str, Any]:
 
 
 class Timed:
-    """Tells the clock of every round."""
+    """Observer that records every round on the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,15 +55,15 @@ class Timed:
 
     def progress(self, progress: Progress) -> None:
         if not progress.finished:
-            self._clock.see(progress.steps)
+            self._clock.record(progress.steps)
 
 
 def main() -> None:
-    work = given_work()
+    work = read_workload()
     clock = Clock(work["warm"])
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder), parse_experiment(settings_of(work)), datetime.now())
-        Trainer(run, Timed(clock)).train()
+        TrainingLoop(run, Timed(clock)).train()
     clock.report("rl4sys", "torch", "gymnasium")
 
 

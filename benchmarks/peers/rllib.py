@@ -1,4 +1,4 @@
-"""RLlib's PPO on its new API stack, with environments and learner in its own process."""
+"""Time PPO of RLlib on its new API stack, with environments and learner in the main process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 import torch
-from clock import Clock, given_work
+from clock import Clock, read_workload
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
@@ -26,7 +26,7 @@ def settings_of(work: dict[str, Any]) -> PPOConfig:
             num_epochs=work["epochs"],
             lr=3e-4,
             grad_clip=0.5,
-            # The others have no such term; without it there is less to compute.
+            # The other libraries have no KL term.
             use_kl_loss=False,
         )
         .debugging(seed=work["seed"], log_level="ERROR")
@@ -34,14 +34,14 @@ def settings_of(work: dict[str, Any]) -> PPOConfig:
 
 
 def main() -> None:
-    work = given_work()
+    work = read_workload()
     torch.set_num_threads(1)
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     algorithm = settings_of(work).build_algo()
     clock, steps = Clock(work["warm"]), 0
     while steps < work["total"]:
         steps = int(algorithm.train()["num_env_steps_sampled_lifetime"])
-        clock.see(steps)
+        clock.record(steps)
     clock.report("ray", "torch", "gymnasium")
     algorithm.stop()
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""Runs a script of this folder in the environment of its peer, on so many cores, and reads the one line it prints."""
+"""Run the benchmark scripts of the compared libraries in their virtual environments and read the results."""
 
 from __future__ import annotations
 
@@ -15,76 +15,76 @@ from typing import Any
 from peers.environments import ENVIRONMENTS
 
 HERE = Path(__file__).parent
-LONGEST_SECONDS = 3600
+TIMEOUT_SECONDS = 3600
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 QUIET = {"PYTHONWARNINGS": "ignore", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class PeerFailedError(Exception):
-    """A script did not come to its end; the text is the end of what it said."""
+    """Raised if the script of a library fails or takes too long. The message contains the end of its stderr."""
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """One that does a work: a peer, or one of our variants."""
+class Library:
+    """Compared library, or variant of a library, with the script that runs its workloads."""
 
     name: str
     title: str
     script: str
     environment: str | None = None
-    """Whose virtual environment it runs in; None for that of this process."""
-    changes: dict[str, Any] = field(default_factory=dict, hash=False)
-    """What its description of the work has besides."""
+    """Name of the virtual environment; None for the environment of this process."""
+    overrides: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Fields to add or replace in the description of each workload."""
     pinned: bool = True
-    """On one core; else on all that this process may use."""
+    """True if the script runs on one core; False if on all available cores."""
 
     def prepare(self) -> None:
         if self.environment is not None:
             ENVIRONMENTS[self.environment].make()
 
     def run(self, work: dict[str, Any]) -> dict[str, Any]:
-        """Do the work in a process of its own; what it hands over."""
-        described = json.dumps({**work, "peer": self.environment, **self.changes})
-        command = [*self._on_its_cores(), str(self._python()), str(HERE / f"{self.script}.py"), described]
+        """Run the workload in a separate process and return its result."""
+        described = json.dumps({**work, "peer": self.environment, **self.overrides})
+        command = [*self._pinning(), str(self._python()), str(HERE / f"{self.script}.py"), described]
         settings = {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **QUIET}
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, env=settings, timeout=LONGEST_SECONDS, check=False
+                command, capture_output=True, text=True, env=settings, timeout=TIMEOUT_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as problem:
-            raise PeerFailedError(f"{self.title}: not done after {LONGEST_SECONDS} s") from problem
+            raise PeerFailedError(f"{self.title}: timeout after {TIMEOUT_SECONDS} s") from problem
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode != 0 or not lines:
             raise PeerFailedError(f"{self.title}: {' '.join(done.stderr.splitlines()[-3:])}")
-        handed_over: dict[str, Any] = json.loads(lines[-1])
-        return handed_over
+        result: dict[str, Any] = json.loads(lines[-1])
+        return result
 
     def _python(self) -> Path:
         return Path(sys.executable) if self.environment is None else ENVIRONMENTS[self.environment].python
 
-    def _on_its_cores(self) -> list[str]:
-        # The first core has the most of the system's own work.
+    def _pinning(self) -> list[str]:
+        # The first core handles most of the work of the operating system.
         return ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0)))] if self.pinned else []
 
 
-OURS = Entrant("ours", "RL4Sys", "ours")
-SB3 = Entrant("sb3", "SB3", "sb3", "sb3")
+OURS = Library("ours", "RL4Sys", "ours")
+SB3 = Library("sb3", "SB3", "sb3", "sb3")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and amid what figures were made."""
+    """Machine and its load during a measurement."""
 
     processor: str
     cores: int
     load: float
-    """Mean number of busy processes over the minute before."""
+    """Load average over the last minute."""
     python: str
 
     @classmethod
     def here(cls) -> Machine:
-        told = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        processor = told.group(1) if told else platform.processor()
+        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        processor = model.group(1) if model else platform.processor()
         return cls(processor, os.cpu_count() or 1, round(os.getloadavg()[0], 2), platform.python_version())
 
     def __str__(self) -> str:

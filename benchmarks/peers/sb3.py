@@ -1,4 +1,4 @@
-"""Stable-Baselines3, and SBX, which has the same interface, as their documentation has one use them."""
+"""Time Stable-Baselines3, or SBX with the same interface, used as in their documentation."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from clock import Clock, given_work
+from clock import Clock, read_workload
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 
 PACKAGES = {"sb3": ("stable_baselines3", "torch"), "sbx": ("sbx", "sbx-rl", "jax")}
-"""What each peer imports, and whose versions are told besides."""
+"""Module to import, and further packages whose versions are reported, by library."""
 
 
 class Timed(BaseCallback):
-    """Tells the clock of every rollout, each of which begins when all work of those before is done."""
+    """Callback that records each rollout start on the clock; all earlier updates are done then."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
 
     def _on_rollout_start(self) -> None:
-        self._clock.see(self.num_timesteps)
+        self._clock.record(self.num_timesteps)
 
     def _on_step(self) -> bool:
         return True
@@ -43,17 +43,17 @@ def learning(work: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    work = given_work()
+    work = read_workload()
     torch.set_num_threads(1)
     package, *versions = PACKAGES[work["peer"]]
     algorithm = getattr(importlib.import_module(package), work["algorithm"].upper())
-    # Without a render mode: with the usual one Gymnasium's environments do more at each step.
+    # The default render mode of make_vec_env slows down each step.
     environments = make_vec_env(work["environment"], work["num_envs"], env_kwargs={"render_mode": None})
     shape = {"net_arch": work["hidden"]}
     model = algorithm("MlpPolicy", environments, policy_kwargs=shape, device="cpu", seed=work["seed"], **learning(work))
     clock = Clock(work["warm"])
     model.learn(work["total"], callback=Timed(clock))
-    clock.see(model.num_timesteps)
+    clock.record(model.num_timesteps)
     clock.report("stable-baselines3", "gymnasium", *versions)
 
 

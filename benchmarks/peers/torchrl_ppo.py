@@ -1,4 +1,4 @@
-"""TorchRL's PPO put together as its tutorials do: collector, GAE, replay buffer without replacement, clipped loss."""
+"""Time PPO of TorchRL as in its tutorials: collector, GAE, replay buffer without replacement, clipped loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from clock import Clock, given_work
+from clock import Clock, read_workload
 from gymnasium.vector import AutoresetMode
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModule
@@ -22,18 +22,18 @@ from torchrl.objectives.value import GAE
 
 
 def make_environments(work: dict[str, Any]) -> EnvBase:
-    """Gymnasium's own environments in a row: quicker here than TorchRL's SerialEnv, and than processes on one core."""
-    one_by_one = gymnasium.vector.SyncVectorEnv(
+    """Create Gymnasium's sequential vector environment, which is faster on one core than SerialEnv and processes."""
+    sequential = gymnasium.vector.SyncVectorEnv(
         [lambda: gymnasium.make(work["environment"])] * work["num_envs"], autoreset_mode=AutoresetMode.SAME_STEP
     )
-    return GymWrapper(one_by_one, categorical_action_encoding=True, device="cpu")
+    return GymWrapper(sequential, categorical_action_encoding=True, device="cpu")
 
 
 def make_networks(environments: EnvBase, hidden: list[int]) -> tuple[ProbabilisticActor, ValueOperator]:
     size = environments.observation_spec["observation"].shape[-1]
-    choices = int(environments.action_spec.space.n)
+    actions = int(environments.action_spec.space.n)
     shape = {"in_features": size, "num_cells": hidden, "activation_class": nn.Tanh}
-    logits = TensorDictModule(MLP(out_features=choices, **shape), ["observation"], ["logits"])
+    logits = TensorDictModule(MLP(out_features=actions, **shape), ["observation"], ["logits"])
     actor = ProbabilisticActor(
         logits,
         in_keys=["logits"],
@@ -45,7 +45,7 @@ def make_networks(environments: EnvBase, hidden: list[int]) -> tuple[Probabilist
 
 
 class Learning:
-    """What is done with each rollout."""
+    """PPO update on a rollout."""
 
     def __init__(self, actor: ProbabilisticActor, critic: ValueOperator, work: dict[str, Any]) -> None:
         self._epochs = work["epochs"]
@@ -79,7 +79,7 @@ class Learning:
 
 
 def main() -> None:
-    work = given_work()
+    work = read_workload()
     torch.set_num_threads(1)
     torch.manual_seed(work["seed"])
     environments = make_environments(work)
@@ -90,7 +90,7 @@ def main() -> None:
     for rollout in collector:
         learning.learn(rollout)
         steps += rollout.numel()
-        clock.see(steps)
+        clock.record(steps)
     collector.shutdown()
     clock.report("torchrl", "tensordict", "torch", "gymnasium")
 

@@ -1,8 +1,8 @@
-// What a decision and the recording of its step cost a C++ system, with a server that learns behind it.
+// Benchmark of decisions and recording in a C++ system that is connected to a learning server.
 //
 //   decision CONFIG STEPS
 //
-// Prints JSON; benchmarks/cpp_client.py starts the server and puts the figures beside others'.
+// Prints JSON. benchmarks/cpp_client.py starts the server and compares the results.
 
 #include <algorithm>
 #include <array>
@@ -24,8 +24,8 @@ using rl4sys::RL4SysAction;
 constexpr std::size_t observationSize = 8;
 constexpr std::size_t warmUpSteps = 20'000;
 
-float percentile(std::vector<float>& values, double share) {
-    const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+float percentile(std::vector<float>& values, double fraction) {
+    const auto place = values.begin() + static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
     std::nth_element(values.begin(), place, values.end());
     return *place;
 }
@@ -34,7 +34,7 @@ float nanoseconds(Clock::duration duration) {
     return std::chrono::duration<float, std::nano>(duration).count();
 }
 
-/// What the operating system says of this process's memory, in kB.
+/// RAM usage of this process in kB, from a field of /proc/self/status.
 long memoryKilobytes(const std::string& field) {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {
@@ -44,7 +44,7 @@ long memoryKilobytes(const std::string& field) {
     return 0;
 }
 
-/// Times of single steps, each with the time that looking at the clock takes.
+/// Durations of single calls in nanoseconds. Each includes the time of one clock read.
 struct Times {
     std::vector<float> decision;
     std::vector<float> recording;

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "rl4sys/program.hpp"
+#include "rl4sys/core/program.hpp"
 
 namespace rl4sys::client {
 
-/// Decide once with a policy of any size that a system may have.
+/// Make one decision. Skips very large policies.
 inline void decideOnce(const Program& program) {
-    // Attention takes the square of them.
-    constexpr std::size_t largest = 10'000;
-    if (program.numbers() > largest || program.memorySize() > largest) return;
+    // The cost of attention is quadratic in this size.
+    constexpr std::size_t maxSize = 10'000;
+    if (program.valueCount() > maxSize || program.memorySize() > maxSize) return;
     const std::vector<float> row(program.inputSize(), 0.5f);
     std::vector<float> memory(program.memorySize(), 0.25f);
     Draws draws;

@@ -11,10 +11,10 @@
 #include "delta.hpp"
 #include "golden.hpp"
 #include "model.hpp"
-#include "sealed.hpp"
+#include "with_checksum.hpp"
 
 /// \file
-/// A message of the server, as bytes: a model in it is read, by a client that holds one or does not.
+/// Fuzzer of server messages: reads the model of a message as a client with and without an earlier model.
 
 namespace {
 
@@ -28,7 +28,7 @@ const Spec& clientSpec() {
     return spec;
 }
 
-/// The model which differences start from.
+/// Return the base model of deltas.
 std::shared_ptr<const Model> heldModel() {
     v1::ServerMessage message;
     message.ParseFromString(goldenFile("full.message"));
@@ -43,27 +43,27 @@ void readAndDecide(const v1::Snapshot& message, const Model* held) {
     }
 }
 
-/// What inflates to `difference`, brought to the length of a model's bytes.
-std::string compressed(std::string difference, std::size_t size) {
-    difference.resize(size);
-    uLongf room = compressBound(size);
-    std::string result(room, '\0');
-    const auto* const bytes = reinterpret_cast<const Bytef*>(difference.data());
-    compress2(reinterpret_cast<Bytef*>(result.data()), &room, bytes, size, Z_BEST_SPEED);
-    result.resize(room);
+/// Compress a delta, truncated or padded to the size of a model.
+std::string compressed(std::string delta, std::size_t size) {
+    delta.resize(size);
+    uLongf capacity = compressBound(size);
+    std::string result(capacity, '\0');
+    const auto* const bytes = reinterpret_cast<const Bytef*>(delta.data());
+    compress2(reinterpret_cast<Bytef*>(result.data()), &capacity, bytes, size, Z_BEST_SPEED);
+    result.resize(capacity);
     return result;
 }
 
-/// With digests and checksums that are right, as a liar would send it.
-std::optional<v1::Snapshot> sealedMessage(v1::Snapshot message, const Model& held) {
+/// Add valid digests and checksums, which a malicious server could compute but a fuzzer cannot guess.
+std::optional<v1::Snapshot> withValidDigests(v1::Snapshot message, const Model& held) {
     try {
         if (message.has_delta()) {
             v1::Delta& delta = *message.mutable_delta();
             delta.set_base_version(held.version);
             delta.set_compressed(compressed(delta.compressed(), held.content.size()));
-            message.set_digest(digest(applyDifference(held.content, delta.compressed())));
+            message.set_digest(digest(applyDelta(held.content, delta.compressed())));
         } else {
-            message.set_full(sealed(decodeTensors(message.full())));
+            message.set_full(withChecksum(decodeTensors(message.full())));
             message.set_digest(digest(message.full()));
         }
         return message;
@@ -75,7 +75,7 @@ std::optional<v1::Snapshot> sealedMessage(v1::Snapshot message, const Model& hel
 void readAllWays(const v1::Snapshot& message, const Model& held) {
     readAndDecide(message, nullptr);
     readAndDecide(message, &held);
-    if (const auto honest = sealedMessage(message, held)) readAndDecide(*honest, &held);
+    if (const auto valid = withValidDigests(message, held)) readAndDecide(*valid, &held);
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "decision.hpp"
-#include "sealed.hpp"
+#include "with_checksum.hpp"
 #include "snapshot.hpp"
 
 /// \file
-/// The bytes of a snapshot: read, and decided with once.
+/// Fuzzer of the bytes of a snapshot: reads the snapshot and makes one decision.
 
 namespace {
 
@@ -23,10 +23,10 @@ void readAndDecide(std::string_view blob) {
     }
 }
 
-/// As a liar would seal them: no fuzzer finds a checksum.
-void readSealed(std::string_view blob) {
+/// Read a snapshot after adding a valid checksum, which a fuzzer cannot guess.
+void readWithChecksum(std::string_view blob) {
     try {
-        readAndDecide(sealed(decodeTensors(blob)));
+        readAndDecide(withChecksum(decodeTensors(blob)));
     } catch (const std::invalid_argument&) {
         return;
     }
@@ -37,6 +37,6 @@ void readSealed(std::string_view blob) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
     const std::string_view blob(reinterpret_cast<const char*>(bytes), size);
     readAndDecide(blob);
-    readSealed(blob);
+    readWithChecksum(blob);
     return 0;
 }

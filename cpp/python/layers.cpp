@@ -1,6 +1,6 @@
-// Python's way to networks that learn. Tensors come as the addresses that torch gives: to look at them as arrays would
-// take longer than to compute small layers. rl4sys.networks.native and rl4sys.algorithms.adam are the only callers, and
-// see to it that each is float32, in C order, on the processor and as large as it should be.
+// Python bindings of layers and Adam. Tensors are passed as data addresses, because the conversion to arrays would take
+// longer than the computation of small layers. The only callers, rl4sys.networks.native and
+// rl4sys.algorithms.core_optimizers, ensure that each tensor is float32, contiguous, in RAM and of the right size.
 
 #include "layers.hpp"
 
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "rl4sys/adam.hpp"
-#include "rl4sys/layers.hpp"
+#include "rl4sys/core/adam.hpp"
+#include "rl4sys/core/layers.hpp"
 
 namespace nb = nanobind;
 using rl4sys::AdamParameter;
@@ -31,7 +31,7 @@ using Addresses = std::vector<Address>;
 
 float* at(Address address) { return reinterpret_cast<float*>(address); }
 
-/// Of each layer: weight and bias, then scale and shift where it is normalised.
+/// Group addresses by layer: weight and bias, followed by scale and shift if the layer is normalized.
 template <typename Result>
 std::vector<Result> byLayer(const Layers& layers, const Addresses& addresses) {
     std::vector<Result> result(layers.count());
@@ -53,44 +53,44 @@ std::vector<Result> byLayer(const Layers& layers, const Addresses& addresses) {
 
 void forward(const Layers& layers, std::size_t rows, Address input, const Addresses& weights, Tape& tape,
              Address output) {
-    const auto ofLayers = byLayer<LayerWeights>(layers, weights);
+    const auto layerWeights = byLayer<LayerWeights>(layers, weights);
     const nb::gil_scoped_release released;
-    layers.forward(rows, at(input), ofLayers, tape, at(output));
+    layers.forward(rows, at(input), layerWeights, tape, at(output));
 }
 
 void backward(const Layers& layers, Address input, const Addresses& weights, Tape& tape, Address outputGradient,
               const Addresses& gradients, Address inputGradient) {
-    const auto ofLayers = byLayer<LayerWeights>(layers, weights);
-    const auto wanted =
+    const auto layerWeights = byLayer<LayerWeights>(layers, weights);
+    const auto layerGradients =
         gradients.empty() ? std::vector<LayerGradients>{} : byLayer<LayerGradients>(layers, gradients);
     const nb::gil_scoped_release released;
-    layers.backward(at(input), ofLayers, tape, at(outputGradient), wanted, at(inputGradient));
+    layers.backward(at(input), layerWeights, tape, at(outputGradient), layerGradients, at(inputGradient));
 }
 
-/// Parameters that take the same steps: what they are, and what is remembered of each, by their places.
+/// Parameter group with common hyperparameters and step count.
 class AdamGroup {
 public:
     AdamGroup(const std::vector<std::size_t>& sizes, const Addresses& values, const Addresses& means,
               const Addresses& squares) {
         if (values.size() != sizes.size() || means.size() != sizes.size() || squares.size() != sizes.size()) {
-            throw std::invalid_argument("Adam needs a size, a mean and a square for each parameter");
+            throw std::invalid_argument("sizes, values, means and squares must have the same length");
         }
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             parameters_.push_back({at(values[i]), nullptr, at(means[i]), at(squares[i]), sizes[i]});
         }
     }
 
-    /// Takes note of this step's gradients; adds their squares to `sum`.
-    double see(const Addresses& gradients, double sum) {
+    /// Set the gradients of the next step. Returns `sum` plus the sum of their squares.
+    double setGradients(const Addresses& gradients, double sum) {
         if (gradients.size() != parameters_.size()) {
-            throw std::invalid_argument("Adam needs a gradient for each parameter");
+            throw std::invalid_argument("Adam needs one gradient per parameter");
         }
         for (std::size_t i = 0; i < gradients.size(); ++i) parameters_[i].gradients = at(gradients[i]);
         return rl4sys::sumOfSquares(parameters_, sum);
     }
 
-    void step(float rate, float beta1, float beta2, float epsilon, double steps, double shorten) {
-        rl4sys::adamStep(parameters_, {rate, beta1, beta2, epsilon}, steps, shorten);
+    void step(float learningRate, float beta1, float beta2, float epsilon, double steps, double gradientScale) {
+        rl4sys::adamStep(parameters_, {learningRate, beta1, beta2, epsilon}, steps, gradientScale);
     }
 
 private:
@@ -111,7 +111,7 @@ void registerLayers(nb::module_& module) {
     nb::class_<AdamGroup>(module, "AdamGroup")
         .def(nb::init<const std::vector<std::size_t>&, const Addresses&, const Addresses&, const Addresses&>(),
              nb::arg("sizes"), nb::arg("values"), nb::arg("means"), nb::arg("squares"))
-        .def("see", &AdamGroup::see, nb::arg("gradients"), nb::arg("sum"))
-        .def("step", &AdamGroup::step, nb::arg("rate"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("epsilon"),
-             nb::arg("steps"), nb::arg("shorten"));
+        .def("set_gradients", &AdamGroup::setGradients, nb::arg("gradients"), nb::arg("sum"))
+        .def("step", &AdamGroup::step, nb::arg("learning_rate"), nb::arg("beta1"), nb::arg("beta2"),
+             nb::arg("epsilon"), nb::arg("steps"), nb::arg("gradient_scale"));
 }

@@ -2,5 +2,5 @@
 
 #include <nanobind/nanobind.h>
 
-/// Adds the classes Layers and Tape, and the step of Adam, to the module.
+/// Add the classes Layers, Tape and AdamGroup to the module.
 void registerLayers(nanobind::module_& module);

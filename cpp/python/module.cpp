@@ -1,5 +1,5 @@
-// Python's way into the native core. What is not exactly as expected (another type, shape or layout) goes
-// through the checks of rl4sys.policy.numpy_form, so that both forms accept and refuse the same things.
+// Python bindings of programs, recorders and random draws. Arrays with an unexpected type, shape or layout are passed
+// to the checks of rl4sys.policy.numpy_program, so that the native and the numpy form accept the same arguments.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,17 +19,17 @@
 #include <utility>
 #include <vector>
 
-#include "rl4sys/program.hpp"
-#include "rl4sys/recorder.hpp"
-#include "rl4sys/returns.hpp"
+#include "rl4sys/core/program.hpp"
+#include "rl4sys/core/recorder.hpp"
+#include "rl4sys/core/returns.hpp"
 #include "layers.hpp"
-#include "learnt.hpp"
+#include "networks.hpp"
 #include "policy_update.hpp"
 #include "replay_update.hpp"
 #include "sum_tree.hpp"
 
 namespace nb = nanobind;
-using rl4sys::Choice;
+using rl4sys::DiscreteSample;
 using rl4sys::Draws;
 using rl4sys::Program;
 using rl4sys::Recorder;
@@ -37,7 +37,7 @@ using rl4sys::Scratch;
 
 namespace {
 
-/// An array seen through the buffer protocol, the quickest way in and out. Valid while the array lives.
+/// View of an array through the buffer protocol, the fastest access. Valid while the array exists.
 class View {
 public:
     View() = default;
@@ -45,12 +45,12 @@ public:
     View& operator=(const View&) = delete;
     ~View() { close(); }
 
-    /// Whether `array` is in C order, with `dimensions` axes, of the type that struct.pack calls `format`.
+    /// Open an array. Returns true if it is in C order with `dimensions` axes and the `struct` format character.
     bool open(nb::handle array, int dimensions, char format) {
         return open(array, format) && buffer_.ndim == dimensions;
     }
 
-    /// Whether `array` is in C order, of any shape.
+    /// Open an array of any shape. Returns true if it is in C order with the given format.
     bool open(nb::handle array, char format, int access = 0) {
         close();
         open_ = PyObject_GetBuffer(array.ptr(), &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | access) == 0;
@@ -63,7 +63,7 @@ public:
 
     std::size_t extent(int axis) const { return static_cast<std::size_t>(buffer_.shape[axis]); }
 
-    /// Whether `array` has the shape, in C order, and may be written to.
+    /// Open an array for writing. Returns true if it is writable and in C order with the given shape and format.
     bool openToWrite(nb::handle array, std::span<const std::size_t> shape, char format) {
         const auto toSize = [](Py_ssize_t extent) { return static_cast<std::size_t>(extent); };
         return open(array, format, PyBUF_WRITABLE) && std::ranges::equal(extents(), shape, {}, toSize);
@@ -75,7 +75,7 @@ public:
     }
 
     template <typename T>
-    std::span<T> changeable() const {
+    std::span<T> mutableValues() const {
         return {static_cast<T*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(T)};
     }
 
@@ -90,7 +90,8 @@ private:
     bool open_ = false;
 };
 
-/// What is needed of Python. Never destroyed: at exit the interpreter goes before static variables do.
+/// Python objects used by the bindings. Never destroyed, because the interpreter exits before static variables are
+/// destroyed.
 struct Python {
     nb::object empty = nb::module_::import_("numpy").attr("empty");
     nb::object float32 = nb::module_::import_("numpy").attr("dtype")("float32");
@@ -102,11 +103,11 @@ struct Python {
 };
 
 const Python& python() {
-    static const Python* const kept = new Python();
-    return *kept;
+    static const Python* const instance = new Python();
+    return *instance;
 }
 
-/// A new array, to be filled before anyone else sees it.
+/// New numpy array, to be filled before it is returned to Python.
 template <typename T>
 class NewArray {
 public:
@@ -134,13 +135,14 @@ NewArray<float> newFloats(std::size_t rows, std::size_t columns) {
     return {python().float32, nb::make_tuple(rows, columns)};
 }
 
-/// One number a row where actions are one choice, else a row of them.
-NewArray<std::int64_t> newChoices(std::size_t rows, std::size_t parts, bool several) {
-    const nb::object shape = several ? nb::object(nb::make_tuple(rows, parts)) : nb::object(nb::int_(rows));
+/// Array of shape (rows,) for discrete actions, (rows, parts) for MultiDiscrete actions.
+NewArray<std::int64_t> newDiscreteActions(std::size_t rows, std::size_t parts, bool multiDiscrete) {
+    const nb::object shape = multiDiscrete ? nb::object(nb::make_tuple(rows, parts)) : nb::object(nb::int_(rows));
     return {python().int64, shape};
 }
 
-/// Observations or a mask: as given if it fits, else what the numpy form's checks make of it.
+/// Observations or a mask. Uses the given array if it matches, otherwise the array converted by the checks of the numpy
+/// form.
 class Input {
 public:
     void openRow(nb::handle given, std::size_t size) {
@@ -178,28 +180,30 @@ public:
 
 private:
     void convert(const char* check, nb::handle given, nb::handle expected, int dimensions, char format) {
-        converted_ = nb::module_::import_("rl4sys.policy.numpy_form").attr(check)(given, expected);
-        if (!view_.open(converted_, dimensions, format)) throw std::logic_error("a checked array does not fit");
+        converted_ = nb::module_::import_("rl4sys.policy.numpy_program").attr(check)(given, expected);
+        if (view_.open(converted_, dimensions, format)) return;
+        throw std::logic_error("a checked array has an unexpected layout");
     }
 
     nb::object converted_;
     View view_;
 };
 
-/// A policy's memory, which a decision changes in place. Where it does not lie in C order, it is copied there and back.
+/// Memory of a policy, updated in place. An array that is not in C order is copied and written back.
 class MemoryInput {
 public:
     MemoryInput(nb::handle given, std::initializer_list<std::size_t> shape) {
         if (given.is_none() && *std::prev(shape.end()) == 0) return;
         if (view_.openToWrite(given, shape, 'f')) return;
-        given_ = nb::module_::import_("rl4sys.policy.numpy_form").attr("as_memory")(given, toTuple(shape));
+        given_ = nb::module_::import_("rl4sys.policy.numpy_program").attr("as_memory")(given, toTuple(shape));
         copied_ = given_.attr("copy")();
-        if (!view_.openToWrite(copied_, shape, 'f')) throw std::logic_error("a checked memory does not fit");
+        if (view_.openToWrite(copied_, shape, 'f')) return;
+        throw std::logic_error("a checked memory has an unexpected layout");
     }
 
-    std::span<float> values() const { return view_.changeable<float>(); }
+    std::span<float> values() const { return view_.mutableValues<float>(); }
 
-    /// To be called when the decisions are made.
+    /// Write a copied memory back to the given array. Call it after the decisions.
     void writeBack() {
         if (copied_.is_valid()) given_[nb::ellipsis()] = copied_;
     }
@@ -216,10 +220,10 @@ private:
     View view_;
 };
 
-/// Scratch outlives every call, so that a decision allocates nothing.
+/// Scratch buffers of this thread, reused by all calls so that a decision does not allocate.
 Scratch& scratch() {
-    thread_local Scratch mine;
-    return mine;
+    thread_local Scratch buffers;
+    return buffers;
 }
 
 std::uint64_t toUint64(nb::handle value, const char* name) {
@@ -228,7 +232,8 @@ std::uint64_t toUint64(nb::handle value, const char* name) {
     const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
     if (number == static_cast<unsigned long long>(-1) && PyErr_Occurred() != nullptr) {
         PyErr_Clear();
-        throw std::invalid_argument(std::string("the ") + name + " lies in 0..2**64-1, got " + nb::str(index).c_str());
+        throw std::invalid_argument(std::string("the ") + name + " must be in 0..2**64-1, got " +
+                                    nb::str(index).c_str());
     }
     return number;
 }
@@ -245,7 +250,7 @@ void restoreDraws(Draws& draws, nb::handle state) {
 }
 
 nb::object uniforms(Draws& draws, long long count) {
-    if (count < 0) throw std::invalid_argument("the count of draws is at least 0, got " + std::to_string(count));
+    if (count < 0) throw std::invalid_argument("the count of draws must be at least 0, got " + std::to_string(count));
     NewArray<double> drawn(python().float64, nb::int_(count));
     for (double& uniform : drawn.values()) uniform = draws.uniform();
     return drawn.release();
@@ -289,7 +294,7 @@ nb::object forward(const Program& program, nb::handle givenRows) {
     return outputs.release();
 }
 
-void refuseMask(nb::handle mask) {
+void rejectMask(nb::handle mask) {
     if (!mask.is_none()) throw std::invalid_argument("this policy's actions are continuous: they take no mask");
 }
 
@@ -301,9 +306,9 @@ nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb:
         mask.openMask(givenMask, program.outputSize());
         legal = mask.values<bool>();
     }
-    if (!program.several()) {
-        const Choice choice = program.decide(row, legal, draws, scratch(), memory);
-        return nb::make_tuple(choice.action, choice.logProb);
+    if (!program.multiDiscrete()) {
+        const DiscreteSample sample = program.decide(row, legal, draws, scratch(), memory);
+        return nb::make_tuple(sample.action, sample.logProb);
     }
     NewArray<std::int64_t> action(python().int64, nb::int_(program.actionSize()));
     const float logProb = program.decide(row, legal, draws, scratch(), action.values(), memory);
@@ -312,7 +317,7 @@ nb::tuple decideDiscrete(const Program& program, std::span<const float> row, nb:
 
 nb::tuple decideBox(const Program& program, std::span<const float> row, nb::handle mask, Draws& draws,
                     std::span<float> memory) {
-    refuseMask(mask);
+    rejectMask(mask);
     NewArray<float> action = newFloats(program.actionSize());
     const float logProb = program.decide(row, draws, scratch(), action.values(), memory);
     return nb::make_tuple(action.release(), logProb);
@@ -331,7 +336,7 @@ nb::tuple decide(const Program& program, nb::handle givenRow, nb::handle mask, D
 nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle givenMask, Draws& draws,
                       std::span<float> memory) {
     const std::size_t count = givenMask.is_none() ? 0 : rows.rows() * program.outputSize();
-    // A copy: the array may be changed by another thread once it has been checked and the interpreter let go.
+    // Copy the mask, because another thread may change the array while the GIL is released.
     const auto copied = std::make_unique<bool[]>(count);
     const std::span<const bool> legal(copied.get(), count);
     if (count > 0) {
@@ -340,29 +345,29 @@ nb::tuple actDiscrete(const Program& program, const Input& rows, nb::handle give
         std::ranges::copy(mask.values<bool>(), copied.get());
     }
     program.checkMask(legal, rows.rows());
-    NewArray<std::int64_t> actions = newChoices(rows.rows(), program.actionSize(), program.several());
+    NewArray<std::int64_t> actions = newDiscreteActions(rows.rows(), program.actionSize(), program.multiDiscrete());
     NewArray<float> logProbs = newFloats(rows.rows());
-    const auto choices = actions.values();
+    const auto actionValues = actions.values();
     const auto logs = logProbs.values();
-    // Taken beforehand: another thread may use the same draws while this one has let go of the interpreter.
-    Draws mine = draws.take(rows.rows() * program.drawsPerRow());
+    // Reserve the draws now, because another thread may use the same stream while the GIL is released.
+    Draws reserved = draws.take(rows.rows() * program.drawsPerRow());
     {
         nb::gil_scoped_release released;
-        program.act(rows.values<float>(), legal, mine, scratch(), choices, logs, memory);
+        program.act(rows.values<float>(), legal, reserved, scratch(), actionValues, logs, memory);
     }
     return nb::make_tuple(actions.release(), logProbs.release());
 }
 
 nb::tuple actBox(const Program& program, const Input& rows, nb::handle mask, Draws& draws, std::span<float> memory) {
-    refuseMask(mask);
+    rejectMask(mask);
     NewArray<float> actions = newFloats(rows.rows(), program.actionSize());
     NewArray<float> logProbs = newFloats(rows.rows());
-    const auto moves = actions.values();
+    const auto actionValues = actions.values();
     const auto logs = logProbs.values();
-    Draws mine = draws.take(rows.rows() * program.drawsPerRow());
+    Draws reserved = draws.take(rows.rows() * program.drawsPerRow());
     {
         nb::gil_scoped_release released;
-        program.act(rows.values<float>(), mine, scratch(), moves, logs, memory);
+        program.act(rows.values<float>(), reserved, scratch(), actionValues, logs, memory);
     }
     return nb::make_tuple(actions.release(), logProbs.release());
 }
@@ -376,26 +381,26 @@ nb::tuple act(const Program& program, nb::handle givenRows, nb::handle mask, Dra
     return decisions;
 }
 
-void makeRecorder(Recorder* self, nb::handle inputSize, nb::handle choices, nb::handle actionSize, bool masked) {
-    new (self) Recorder(toUint64(inputSize, "input size"), toUint64(choices, "number of choices"),
+void makeRecorder(Recorder* self, nb::handle inputSize, nb::handle maskSize, nb::handle actionSize, bool masked) {
+    new (self) Recorder(toUint64(inputSize, "input size"), toUint64(maskSize, "mask size"),
                         toUint64(actionSize, "action size"), masked);
 }
 
-/// None stands for no mask; what a recorder without masks is given is refused whatever it is.
+/// Open a mask; None gives an empty mask. A recorder without masks rejects any other value.
 std::span<const bool> openMask(Input& mask, nb::handle given, const Recorder& recorder) {
     if (given.is_none()) return {};
-    recorder.expectMasked();
-    mask.openMask(given, recorder.choices());
+    recorder.checkMasked();
+    mask.openMask(given, recorder.maskSize());
     return mask.values<bool>();
 }
 
-nb::object chooseAndRecord(Recorder& recorder, const Program& program, std::span<const float> row,
-                           std::span<const bool> legal, Draws& draws) {
-    if (!program.several()) {
-        std::int64_t choice = 0;
+nb::object recordDiscrete(Recorder& recorder, const Program& program, std::span<const float> row,
+                          std::span<const bool> legal, Draws& draws) {
+    if (!program.multiDiscrete()) {
+        std::int64_t action = 0;
         const std::optional<float> logProb =
-            recorder.decide(program, row, legal, draws, scratch(), std::span(&choice, 1));
-        return logProb ? nb::object(nb::make_tuple(choice, *logProb)) : nb::none();
+            recorder.decide(program, row, legal, draws, scratch(), std::span(&action, 1));
+        return logProb ? nb::object(nb::make_tuple(action, *logProb)) : nb::none();
     }
     NewArray<std::int64_t> action(python().int64, nb::int_(recorder.actionSize()));
     const std::optional<float> logProb = recorder.decide(program, row, legal, draws, scratch(), action.values());
@@ -408,7 +413,7 @@ nb::object decideAndRecord(Recorder& recorder, const Program& program, nb::handl
     Input mask;
     row.openFlatRow(givenRow, recorder.inputSize());
     const std::span<const bool> legal = openMask(mask, givenMask, recorder);
-    if (recorder.choices() > 0) return chooseAndRecord(recorder, program, row.values<float>(), legal, draws);
+    if (recorder.maskSize() > 0) return recordDiscrete(recorder, program, row.values<float>(), legal, draws);
     NewArray<float> action = newFloats(recorder.actionSize());
     const std::optional<float> logProb =
         recorder.decide(program, row.values<float>(), draws, scratch(), action.values());
@@ -416,33 +421,34 @@ nb::object decideAndRecord(Recorder& recorder, const Program& program, nb::handl
     return nb::make_tuple(action.release(), *logProb);
 }
 
-/// Room for the fragment that a recorder has at present.
-class FragmentArrays {
+/// New numpy arrays for the current recording of a recorder.
+class RecordingArrays {
 public:
-    explicit FragmentArrays(const Recorder& recorder)
-        : masked_(recorder.masked()), discrete_(recorder.choices() > 0),
+    explicit RecordingArrays(const Recorder& recorder)
+        : masked_(recorder.masked()), discrete_(recorder.maskSize() > 0),
           row_(newFloats(recorder.steps() + 1, recorder.inputSize())),
-          mask_(python().boolean, nb::make_tuple(masked_ ? recorder.steps() + 1 : 0, recorder.choices())),
-          choice_(newChoices(discrete_ ? recorder.steps() : 0, recorder.actionSize(), recorder.actionSize() > 1)),
-          move_(newFloats(discrete_ ? 0 : recorder.steps(), recorder.actionSize())),
+          mask_(python().boolean, nb::make_tuple(masked_ ? recorder.steps() + 1 : 0, recorder.maskSize())),
+          discreteAction_(
+              newDiscreteActions(discrete_ ? recorder.steps() : 0, recorder.actionSize(), recorder.actionSize() > 1)),
+          boxAction_(newFloats(discrete_ ? 0 : recorder.steps(), recorder.actionSize())),
           reward_(newFloats(recorder.steps())), logProb_(newFloats(recorder.steps())),
           memory_(newFloats(1, recorder.memorySize())) {}
 
-    void fill(const rl4sys::Fragment& fragment) {
-        copy(fragment.row, row_);
-        copy(fragment.mask, mask_);
-        copy(fragment.choice, choice_);
-        copy(fragment.move, move_);
-        copy(fragment.reward, reward_);
-        copy(fragment.logProb, logProb_);
-        copy(fragment.memory, memory_);
+    void fill(const rl4sys::RecordingView& recording) {
+        copy(recording.row, row_);
+        copy(recording.mask, mask_);
+        copy(recording.discreteAction, discreteAction_);
+        copy(recording.boxAction, boxAction_);
+        copy(recording.reward, reward_);
+        copy(recording.logProb, logProb_);
+        copy(recording.memory, memory_);
     }
 
     nb::dict release() {
         nb::dict columns;
         columns["row"] = row_.release();
         if (masked_) columns["mask"] = mask_.release();
-        columns["action"] = discrete_ ? choice_.release() : move_.release();
+        columns["action"] = discrete_ ? discreteAction_.release() : boxAction_.release();
         columns["reward"] = reward_.release();
         columns["log_prob"] = logProb_.release();
         if (!memory_.values().empty()) columns["memory"] = memory_.release();
@@ -452,8 +458,8 @@ public:
 private:
     template <typename T>
     static void copy(std::span<const T> values, NewArray<T>& array) {
-        // Making an array can set off the garbage collector, and so a finaliser that uses the same recorder.
-        if (values.size() != array.values().size()) throw std::logic_error("a recorder was used while it was read");
+        // Creating an array can run the garbage collector, which may call a finalizer that uses the same recorder.
+        if (values.size() != array.values().size()) throw std::logic_error("a recorder was changed while it was read");
         std::ranges::copy(values, array.values().begin());
     }
 
@@ -461,8 +467,8 @@ private:
     bool discrete_;
     NewArray<float> row_;
     NewArray<bool> mask_;
-    NewArray<std::int64_t> choice_;
-    NewArray<float> move_;
+    NewArray<std::int64_t> discreteAction_;
+    NewArray<float> boxAction_;
     NewArray<float> reward_;
     NewArray<float> logProb_;
     NewArray<float> memory_;
@@ -474,8 +480,8 @@ nb::dict take(Recorder& recorder, nb::handle givenRow, nb::handle givenMask) {
     if (!givenRow.is_none()) row.openFlatRow(givenRow, recorder.inputSize());
     const std::span<const float> last = givenRow.is_none() ? std::span<const float>{} : row.values<float>();
     const std::span<const bool> legal = openMask(mask, givenMask, recorder);
-    // Made beforehand, so that nothing is lost should there be no memory for them.
-    FragmentArrays arrays(recorder);
+    // Allocate first, so that no steps are lost if the allocation fails.
+    RecordingArrays arrays(recorder);
     arrays.fill(recorder.close(last, legal));
     return arrays.release();
 }
@@ -494,7 +500,7 @@ nb::object gae(const Column& reward, const Column& value, const Column& bootstra
     const std::span<const float> weight = givenWeight.is_valid() ? toSpan(givenWeight) : std::span<const float>();
     const bool weightFits = !givenWeight.is_valid() || weight.size() == steps;
     if (value.size() != steps || bootstrap.size() != steps || last.size() != steps || !weightFits) {
-        throw std::invalid_argument("reward, value, bootstrap, last and weight differ in length");
+        throw std::invalid_argument("reward, value, bootstrap, last and weight must have the same length");
     }
     NewArray<float> advantage = newFloats(steps);
     rl4sys::generalizedAdvantages(toSpan(reward), toSpan(value), toSpan(bootstrap), toSpan(last), weight, gamma,
@@ -515,7 +521,7 @@ void translate(const std::exception_ptr& problem, void*) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-    // A process may well end while a traceback still holds a policy; that is no leak worth a report to its user.
+    // A traceback may still reference a policy when the process exits, which nanobind would report as a leak.
     nb::set_leak_warnings(false);
     nb::register_exception_translator(&translate);
 
@@ -544,7 +550,7 @@ NB_MODULE(_core, module) {
              nb::arg("memory").none() = nb::none());
 
     nb::class_<Recorder>(module, "Recorder")
-        .def("__init__", &makeRecorder, nb::arg("input_size"), nb::arg("choices"), nb::arg("action_size"),
+        .def("__init__", &makeRecorder, nb::arg("input_size"), nb::arg("mask_size"), nb::arg("action_size"),
              nb::arg("masked"))
         .def_prop_rw(
             "limit", &Recorder::limit,
@@ -565,7 +571,7 @@ NB_MODULE(_core, module) {
             nb::arg("steps"));
 
     registerLayers(module);
-    registerLearnt(module);
+    registerNetworks(module);
     registerPolicyUpdate(module);
     registerReplayUpdate(module);
     registerSumTree(module);

@@ -1,10 +1,10 @@
-// Python's way to the updates of an actor and a critic. Tensors come as addresses, as in layers.cpp;
-// rl4sys.algorithms.core_update is the only caller, and sees to it that each is what it should be.
+// Python bindings of PPO and A2C updates. Tensors are passed as data addresses, as in layers.cpp. The only caller,
+// rl4sys.algorithms.native.policy_update, ensures the dtype, layout and size of each tensor.
 
 #include "policy_update.hpp"
 
-#include "learnt.hpp"
-#include "rl4sys/policy_update.hpp"
+#include "networks.hpp"
+#include "rl4sys/core/policy_update.hpp"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -15,52 +15,68 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace nb = nanobind;
-using rl4sys::Measured;
+using rl4sys::PolicyMetrics;
+using rl4sys::TrainableNetwork;
+using rl4sys::Trained;
 
 namespace {
 
 using Order = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Measurements = nb::ndarray<double, nb::shape<-1, 6>, nb::c_contig, nb::device::cpu>;
+using MetricRows = nb::ndarray<double, nb::shape<-1, 6>, nb::c_contig, nb::device::cpu>;
 
 class PolicyUpdate {
 public:
-    PolicyUpdate(LearntNetwork& actor, LearntNetwork& critic, const std::vector<std::size_t>& parts,
-                 const Place& deviations, const std::array<Address, 9>& columns, std::array<float, 4> objective,
-                 bool standardize, const std::array<double, 5>& clipping)
+    PolicyUpdate(TrainableNetwork& actor, TrainableNetwork& critic, const std::vector<std::size_t>& parts,
+                 const ParameterAddresses& logStd, const std::array<Address, 9>& columns,
+                 std::array<float, 4> objective, bool standardize, const std::array<double, 5>& clipping)
         : rollout_{at<float>(columns[0]), at<bool>(columns[1]),  at<std::int64_t>(columns[2]),
                    at<float>(columns[3]), at<float>(columns[4]), at<float>(columns[5]),
                    at<float>(columns[6]), at<float>(columns[7]), at<float>(columns[8])},
-          update_(actor.learnt, critic.learnt, parts, toPlace(deviations),
+          update_(actor, critic, parts, toParameter(logStd),
                   {objective[0], objective[1], objective[2], objective[3], standardize}, toClipping(clipping)) {}
 
-    /// Learns from as many minibatches of an order as there is room for measurements; gives how many it were.
+    /// Train on consecutive minibatches of `order` until `metrics` is full. Returns the number of minibatches.
+    /// Metrics of a network that is not trained are NaN.
     ///
-    /// It ends after one that moved the policy further than `mostKl`, and before one that is not finite.
-    std::size_t learn(const Order& order, std::size_t minibatch, double mostKl, const Measurements& measurements) {
+    /// Stops early after a minibatch whose KL divergence exceeds `maxKl`. Also stops at a minibatch
+    /// with a loss or gradient that is not finite, without applying or counting it.
+    std::size_t learn(const Order& order, std::size_t minibatch, double maxKl, const MetricRows& metrics,
+                      int trained) {
         const nb::gil_scoped_release released;
         const std::span<const std::int64_t> rows(order.data(), order.shape(0));
         std::size_t done = 0;
-        for (std::size_t first = 0; first < rows.size() && done < measurements.shape(0); first += minibatch) {
-            const Measured measured = update_.descend(rollout_, rows.subspan(first, std::min(minibatch, rows.size() - first)));
-            if (!measured.finite()) return done;
-            const std::array values{measured.policyLoss, measured.valueLoss, measured.entropy,
-                                    measured.kl,         measured.clipped,   measured.norm};
-            std::copy(values.begin(), values.end(), measurements.data() + 6 * done);
+        for (std::size_t first = 0; first < rows.size() && done < metrics.shape(0); first += minibatch) {
+            const std::size_t count = std::min(minibatch, rows.size() - first);
+            const PolicyMetrics result =
+                update_.trainMinibatch(rollout_, rows.subspan(first, count), static_cast<Trained>(trained));
+            if (!result.finite()) return done;
+            write(result, static_cast<Trained>(trained), metrics.data() + 6 * done);
             ++done;
-            if (measured.kl > mostKl) return done;
+            if (result.kl > maxKl) return done;
         }
         return done;
     }
 
-    /// Mean and number of the gradients' lengths so far.
-    std::pair<double, double> usualNorm() const { return {update_.clipping().mean, update_.clipping().count}; }
+    /// Running mean of the gradient norm, and the number of norms so far.
+    std::pair<double, double> runningNorm() const { return {update_.clipping().mean, update_.clipping().count}; }
 
 private:
+    static void write(const PolicyMetrics& result, Trained trained, double* row) {
+        constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+        const bool actor = trained != Trained::critic;
+        const bool critic = trained != Trained::actor;
+        const std::array values{actor ? result.policyLoss : unknown, critic ? result.valueLoss : unknown,
+                                actor ? result.entropy : unknown,    actor ? result.kl : unknown,
+                                actor ? result.clipFraction : unknown, result.norm};
+        std::copy(values.begin(), values.end(), row);
+    }
+
     rl4sys::Rollout rollout_;
     rl4sys::PolicyUpdate update_;
 };
@@ -69,12 +85,13 @@ private:
 
 void registerPolicyUpdate(nb::module_& module) {
     nb::class_<PolicyUpdate>(module, "PolicyUpdate")
-        .def(nb::init<LearntNetwork&, LearntNetwork&, const std::vector<std::size_t>&, const Place&,
-                      const std::array<Address, 9>&, std::array<float, 4>, bool, const std::array<double, 5>&>(),
-             nb::arg("actor"), nb::arg("critic"), nb::arg("parts"), nb::arg("deviations"), nb::arg("columns"),
+        .def(nb::init<TrainableNetwork&, TrainableNetwork&, const std::vector<std::size_t>&,
+                      const ParameterAddresses&, const std::array<Address, 9>&, std::array<float, 4>, bool,
+                      const std::array<double, 5>&>(),
+             nb::arg("actor"), nb::arg("critic"), nb::arg("parts"), nb::arg("log_std"), nb::arg("columns"),
              nb::arg("objective"), nb::arg("standardize"), nb::arg("clipping"), nb::keep_alive<1, 2>(),
              nb::keep_alive<1, 3>())
-        .def("learn", &PolicyUpdate::learn, nb::arg("order"), nb::arg("minibatch"), nb::arg("most_kl"),
-             nb::arg("measurements"))
-        .def_prop_ro("usual_norm", &PolicyUpdate::usualNorm);
+        .def("learn", &PolicyUpdate::learn, nb::arg("order"), nb::arg("minibatch"), nb::arg("max_kl"),
+             nb::arg("metrics"), nb::arg("trained"))
+        .def_prop_ro("running_norm", &PolicyUpdate::runningNorm);
 }

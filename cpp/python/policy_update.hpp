@@ -2,5 +2,5 @@
 
 #include <nanobind/nanobind.h>
 
-/// Adds the class PolicyUpdate to the module; Layers has to be there already.
+/// Add the class PolicyUpdate to the module. Requires TrainableNetwork.
 void registerPolicyUpdate(nanobind::module_& module);

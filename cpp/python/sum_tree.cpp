@@ -1,4 +1,4 @@
-// Python's way to the sum tree, many leaves at a time. The same interface as rl4sys.buffers.sum_tree.NumpySumTree.
+// Python bindings of the sum tree, for batches of leaves. Same interface as rl4sys.buffers.sum_tree.NumpySumTree.
 
 #include "sum_tree.hpp"
 
@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "rl4sys/sum_tree.hpp"
+#include "rl4sys/core/sum_tree.hpp"
 
 namespace nb = nanobind;
 using rl4sys::SumTree;
@@ -23,7 +23,7 @@ using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 template <typename T>
 using NewNumpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
-/// A new numpy array whose elements are what `element` gives for each place.
+/// New numpy array with the elements `element(0)`, `element(1)`, ...
 template <typename T, typename Element>
 NewNumpy<T> newArray(std::size_t size, Element element) {
     auto values = std::make_unique<T[]>(size);
@@ -34,10 +34,10 @@ NewNumpy<T> newArray(std::size_t size, Element element) {
 
 void set(SumTree& tree, const Leaves& leaves, const Numbers& priorities) {
     if (leaves.size() != priorities.size()) {
-        throw std::invalid_argument(std::to_string(priorities.size()) + " priorities for " +
-                                    std::to_string(leaves.size()) + " leaves; expected one each");
+        throw std::invalid_argument("got " + std::to_string(priorities.size()) + " priorities for " +
+                                    std::to_string(leaves.size()) + " leaves; expected one per leaf");
     }
-    // A negative leaf becomes one far beyond the last, which the tree refuses.
+    // The cast turns a negative leaf into a very large one, which the tree rejects.
     for (std::size_t i = 0; i < leaves.size(); ++i) {
         tree.set(static_cast<std::size_t>(leaves.data()[i]), priorities.data()[i]);
     }

@@ -2,5 +2,5 @@
 
 #include <nanobind/nanobind.h>
 
-/// Adds the class SumTree to the module.
+/// Add the class SumTree to the module.
 void registerSumTree(nanobind::module_& module);

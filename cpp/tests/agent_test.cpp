@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 const std::array<float, 8> observation{0.1f, -0.2f, 0.3f, -0.4f, 0.5f, -0.6f, 0.7f, -0.8f};
 const std::chrono::seconds patience(20);
 
-/// A client's file of what the golden models see and do: 8 numbers by two names, and 4 choices unless a test says so.
+/// Config for the golden models: two observations with 8 elements in total and 4 discrete actions by default.
 class AgentTest : public testing::Test {
 protected:
     RL4SysAgent makeAgent(const std::string& address, const Json& changes = Json::object(), AgentOptions options = {}) {
@@ -80,7 +80,7 @@ std::vector<T> valuesOf(const v1::Trajectory& trajectory, const std::string& nam
     return values;
 }
 
-TEST_F(AgentTest, DecidesByTheModelAndSendsWhatHappened) {
+TEST_F(AgentTest, DecidesWithTheModelAndSendsTheTrajectory) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -110,7 +110,7 @@ TEST_F(AgentTest, DecidesByTheModelAndSendsWhatHappened) {
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 5u);
 }
 
-TEST_F(AgentTest, RemembersThroughoutAnEpisodeAndSendsWhatEachFragmentBeganWith) {
+TEST_F(AgentTest, KeepsMemoryAcrossCutsAndSendsTheInitialMemoryOfEachRecording) {
     ScriptedServer server("gru.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"max_traj_length", 3}});
     RL4SysTrajectory trajectory;
@@ -123,14 +123,14 @@ TEST_F(AgentTest, RemembersThroughoutAnEpisodeAndSendsWhatEachFragmentBeganWith)
     Scratch scratch;
     Draws draws;
     std::size_t steps = 0;
-    for (const v1::Trajectory& fragment : server.received()) {
-        if (fragment.offset() == 0) std::ranges::fill(memory, 0.0f);
-        const v1::Column& column = ScriptedServer::column(fragment, "memory");
+    for (const v1::Trajectory& sent : server.received()) {
+        if (sent.offset() == 0) std::ranges::fill(memory, 0.0f);
+        const v1::Column& column = ScriptedServer::column(sent, "memory");
         EXPECT_EQ(column.dtype(), v1::DTYPE_FLOAT32);
         EXPECT_EQ(std::vector<std::uint64_t>(column.shape().begin(), column.shape().end()),
                   (std::vector<std::uint64_t>{1, 10}));
-        EXPECT_EQ(valuesOf<float>(fragment, "memory"), memory) << "at step " << fragment.offset();
-        const std::size_t length = valuesOf<float>(fragment, "reward").size();
+        EXPECT_EQ(valuesOf<float>(sent, "memory"), memory) << "at step " << sent.offset();
+        const std::size_t length = valuesOf<float>(sent, "reward").size();
         for (std::size_t i = 0; i < length; ++i) program->decide(observation, {}, draws, scratch, memory);
         steps += length;
     }
@@ -138,7 +138,7 @@ TEST_F(AgentTest, RemembersThroughoutAnEpisodeAndSendsWhatEachFragmentBeganWith)
     EXPECT_EQ(server.received().size(), 4u);
 }
 
-TEST_F(AgentTest, SendsNoMemoryOfAPolicyThatHasNone) {
+TEST_F(AgentTest, SendsNoMemoryForAStatelessPolicy) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -147,10 +147,10 @@ TEST_F(AgentTest, SendsNoMemoryOfAPolicyThatHasNone) {
     EXPECT_THROW(ScriptedServer::column(server.received().at(0), "memory"), std::runtime_error);
 }
 
-TEST_F(AgentTest, ARemotePolicyThatRemembersIsNotActedByAndSaysWhy) {
+TEST_F(AgentTest, RemotePolicyWithMemoryUsesTheFallback) {
     ScriptedServer server;
-    server.actBy([](const v1::ActRequest&, v1::ActReply&) {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the policy remembers: set inference to local");
+    server.setActHandler([](const v1::ActRequest&, v1::ActReply&) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the policy has memory: set inference to local");
     });
     RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}});
     RL4SysTrajectory trajectory;
@@ -159,7 +159,7 @@ TEST_F(AgentTest, ARemotePolicyThatRemembersIsNotActedByAndSaysWhy) {
         << action.fallbackReason();
 }
 
-TEST_F(AgentTest, TheSameSeedGivesTheSameActions) {
+TEST_F(AgentTest, SameSeedGivesSameActions) {
     ScriptedServer server;
     const auto actsOf = [&](std::uint64_t seed) {
         RL4SysAgent agent = makeAgent(server.address(), {{"seed", seed}});
@@ -174,9 +174,9 @@ TEST_F(AgentTest, TheSameSeedGivesTheSameActions) {
     EXPECT_EQ(std::set<std::int64_t>(acts.begin(), acts.end()).size(), 4u);
 }
 
-TEST_F(AgentTest, WithoutAServerTheFallbackDecidesAndSaysWhy) {
+TEST_F(AgentTest, UsesTheFallbackWithoutAServer) {
     AgentOptions options;
-    options.fallbackChoice = [](std::span<const float>, std::span<const bool>) { return 3; };
+    options.fallbackAct = [](std::span<const float>, std::span<const bool>) { return 3; };
     RL4SysAgent agent = makeAgent("127.0.0.1:9", {{"server", {{"timeout_seconds", 0.01}}}}, options);
     RL4SysTrajectory trajectory;
     RL4SysAction action = step(agent, trajectory);
@@ -187,12 +187,12 @@ TEST_F(AgentTest, WithoutAServerTheFallbackDecidesAndSaysWhy) {
     agent.markEndOfTrajectory(trajectory, action);
     EXPECT_EQ(agent.statistics().fallbackDecisions, 1u);
     ASSERT_FALSE(logged().empty());
-    EXPECT_NE(logged().front().find("going on without"), std::string::npos);
+    EXPECT_NE(logged().front().find("continuing with the fallback action"), std::string::npos);
 }
 
-TEST_F(AgentTest, AFallbackThatIsNotLegalOrFailsIsReplacedByOneThatIs) {
+TEST_F(AgentTest, IllegalOrFailingFallbackIsReplaced) {
     AgentOptions options;
-    options.fallbackChoice = [](std::span<const float> row, std::span<const bool>) -> std::int64_t {
+    options.fallbackAct = [](std::span<const float> row, std::span<const bool>) -> std::int64_t {
         if (row[0] > 0) throw std::runtime_error("it broke");
         return 99;
     };
@@ -210,7 +210,7 @@ TEST_F(AgentTest, AFallbackThatIsNotLegalOrFailsIsReplacedByOneThatIs) {
     EXPECT_NE(action.fallbackReason().find("99 is not legal"), std::string_view::npos);
 }
 
-TEST_F(AgentTest, AModelThatArrivesLaterIsTakenUp) {
+TEST_F(AgentTest, LateModelIsAdopted) {
     ScriptedServer server;
     server.stop();
     RL4SysAgent agent = makeAgent(server.address(), {{"server", {{"timeout_seconds", 0.01}}}});
@@ -221,14 +221,14 @@ TEST_F(AgentTest, AModelThatArrivesLaterIsTakenUp) {
     EXPECT_EQ(step(agent, trajectory).version(), 1u);
 }
 
-TEST_F(AgentTest, ANewerVersionCutsTheTrajectorySoThatEachIsOfOne) {
+TEST_F(AgentTest, NewerVersionCutsTheTrajectory) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
     for (int i = 0; i < 10; ++i) step(agent, trajectory);
     server.publish(2);
     ASSERT_TRUE(agent.waitForModel(patience, 2));
-    // At once, unless another thread has the lock just then.
+    // The cut takes some steps longer if another thread holds the lock.
     RL4SysAction action = step(agent, trajectory);
     std::size_t before = 10;
     for (; action.version() != 2u && before < 1000; ++before) action = step(agent, trajectory);
@@ -246,16 +246,16 @@ TEST_F(AgentTest, ANewerVersionCutsTheTrajectorySoThatEachIsOfOne) {
     EXPECT_EQ(valuesOf<float>(received[1], "reward").size(), 6u);
 }
 
-TEST_F(AgentTest, ATrajectoryIsCutWhenTheLearnerWantsItsSteps) {
+TEST_F(AgentTest, TrajectoryIsCutWhenAnUpdateIsDue) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
     for (int i = 0; i < 250; ++i) step(agent, trajectory);
-    ASSERT_TRUE(server.awaitSteps(200));
+    ASSERT_TRUE(server.waitForSteps(200));
     for (const v1::Trajectory& sent : server.received()) EXPECT_EQ(valuesOf<float>(sent, "reward").size(), 100u);
 }
 
-TEST_F(AgentTest, AnEpisodeIsNotCutWhileRewardsAreMissing) {
+TEST_F(AgentTest, EpisodeIsNotCutWhileRewardsAreMissing) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -266,13 +266,13 @@ TEST_F(AgentTest, AnEpisodeIsNotCutWhileRewardsAreMissing) {
     }
     for (int i = 0; i < 150; ++i) actions[static_cast<std::size_t>(i)].updateReward(i);
     step(agent, trajectory);
-    ASSERT_TRUE(server.awaitSteps(150));
+    ASSERT_TRUE(server.waitForSteps(150));
     EXPECT_EQ(valuesOf<float>(server.received().at(0), "reward").back(), 149.0f);
     actions.front().updateReward(5.0);
     EXPECT_EQ(agent.statistics().lateRewards, 1u);
 }
 
-TEST_F(AgentTest, ForbiddenChoicesAreNeverMade) {
+TEST_F(AgentTest, MaskedActionsAreNeverSelected) {
     ScriptedServer server("categorical_masked.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"action", 7}, {"mask", true}});
     RL4SysTrajectory trajectory;
@@ -288,27 +288,26 @@ TEST_F(AgentTest, ForbiddenChoicesAreNeverMade) {
     EXPECT_THROW(agent.requestForAction(trajectory, observation, std::array<bool, 7>{}), std::invalid_argument);
 }
 
-TEST_F(AgentTest, SeveralChoicesAreMadeAtOnceAndSentSideBySide) {
+TEST_F(AgentTest, MultiDiscreteActionsAreLegalAndSent) {
     ScriptedServer server("multi_categorical_masked.safetensors");
-    RL4SysAgent agent = makeAgent(server.address(), {{"action", {2, 5}}, {"mask", true}});
+    // With random seeds, one run in a hundred never selects the rarer action of the second part.
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {2, 5}}, {"mask", true}, {"seed", 1}});
     RL4SysTrajectory trajectory;
     std::vector<std::int64_t> made;
     RL4SysAction action;
     for (std::size_t i = 0; i < 40; ++i) {
-        // Only one choice of the first part, and two of the second.
+        // One legal action in the first part, up to two in the second.
         const std::array<bool, 7> mask{i % 2 == 0, i % 2 == 1, true, false, false, i % 5 > 0, false};
         action = agent.requestForAction(trajectory, observation, mask);
-        ASSERT_EQ(action.choices().size(), 2u);
-        EXPECT_EQ(action.choices()[0], static_cast<std::int64_t>(i % 2));
-        EXPECT_TRUE(mask[2 + static_cast<std::size_t>(action.choices()[1])]);
-        EXPECT_EQ(action.act(), -1);
-        EXPECT_TRUE(action.values().empty());
-        made.insert(made.end(), action.choices().begin(), action.choices().end());
+        ASSERT_EQ(action.acts().size(), 2u);
+        EXPECT_EQ(action.acts()[0], static_cast<std::int64_t>(i % 2));
+        EXPECT_TRUE(mask[2 + static_cast<std::size_t>(action.acts()[1])]);
+        made.insert(made.end(), action.acts().begin(), action.acts().end());
         agent.addToTrajectory(trajectory, action);
     }
     EXPECT_GT(std::set<std::int64_t>(made.begin(), made.end()).size(), 2u);
-    const std::array<bool, 7> hopeless{true, true};
-    EXPECT_THROW(agent.requestForAction(trajectory, observation, hopeless), std::invalid_argument);
+    const std::array<bool, 7> blocking{true, true};
+    EXPECT_THROW(agent.requestForAction(trajectory, observation, blocking), std::invalid_argument);
     agent.markEndOfTrajectory(trajectory, action);
     ASSERT_TRUE(agent.flush(patience));
     const v1::Trajectory sent = server.received().at(0);
@@ -317,24 +316,26 @@ TEST_F(AgentTest, SeveralChoicesAreMadeAtOnceAndSentSideBySide) {
     EXPECT_EQ(ScriptedServer::column(sent, "obs.mask").shape(1), 7u);
 }
 
-TEST_F(AgentTest, AModelForOtherPartsIsNotActedBy) {
+TEST_F(AgentTest, ModelWithOtherActionPartsIsNotUsed) {
     ScriptedServer server("multi_categorical.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"action", {1, 3, 4}}, {"server", {{"timeout_seconds", 0.2}}}});
     RL4SysTrajectory trajectory;
     EXPECT_FALSE(step(agent, trajectory).fallbackReason().empty());
-    // The agent did not wait long for its model; what is wrong with it may come to light later.
-    const auto told = [&agent] {
-        return agent.statistics().lastProblem.find("(3, 1, 4) choices; this client has") != std::string::npos;
+    // The constructor timed out before the model arrived, so the error may appear later.
+    const auto isReported = [&agent] {
+        return agent.statistics().lastProblem.find("(3, 1, 4) discrete actions; this client has") != std::string::npos;
     };
-    for (int tries = 0; tries < 1000 && !told(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(told()) << agent.statistics().lastProblem;
+    for (int tries = 0; tries < 1000 && !isReported(); ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_TRUE(isReported()) << agent.statistics().lastProblem;
 }
 
-TEST_F(AgentTest, FallbacksOfSeveralChoicesAreLegalInEachPart) {
+TEST_F(AgentTest, MultiDiscreteFallbackIsLegalInEachPart) {
     AgentOptions options;
     std::vector<std::int64_t> wanted{1, 4};
-    options.fallbackChoices = [&](std::span<const float>, std::span<const bool>, std::span<std::int64_t> choices) {
-        std::ranges::copy(wanted, choices.begin());
+    options.fallbackActs = [&](std::span<const float>, std::span<const bool>, std::span<std::int64_t> acts) {
+        std::ranges::copy(wanted, acts.begin());
     };
     const Json changes{{"action", {2, 5}},
                        {"mask", true},
@@ -345,7 +346,7 @@ TEST_F(AgentTest, FallbacksOfSeveralChoicesAreLegalInEachPart) {
     const auto chosen = [&](const std::array<bool, 7>& mask) {
         const RL4SysAction action = agent.requestForAction(trajectory, observation, mask);
         EXPECT_FALSE(action.fallbackReason().empty());
-        return std::vector(action.choices().begin(), action.choices().end());
+        return std::vector(action.acts().begin(), action.acts().end());
     };
     EXPECT_EQ(chosen({true, true, true, true, true, true, true}), (std::vector<std::int64_t>{1, 4}));
     EXPECT_EQ(chosen({true, true, true, true, true, true, false}), (std::vector<std::int64_t>{0, 2}));
@@ -354,7 +355,7 @@ TEST_F(AgentTest, FallbacksOfSeveralChoicesAreLegalInEachPart) {
     EXPECT_EQ(chosen({true, true, true, true, true, true, true}), (std::vector<std::int64_t>{0, 2}));
 }
 
-TEST_F(AgentTest, ObservationsThatAreNotNumbersEndInAFallbackAndBreakTheTrajectory) {
+TEST_F(AgentTest, NanObservationUsesTheFallbackAndEndsTheTrajectory) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -362,14 +363,14 @@ TEST_F(AgentTest, ObservationsThatAreNotNumbersEndInAFallbackAndBreakTheTrajecto
     std::array<float, 8> broken = observation;
     broken[3] = std::numeric_limits<float>::quiet_NaN();
     const RL4SysAction action = agent.requestForAction(trajectory, broken);
-    EXPECT_EQ(action.fallbackReason(), "the observation has a NaN or an infinity");
+    EXPECT_EQ(action.fallbackReason(), "the observation contains NaN or infinity");
     EXPECT_FALSE(trajectory.running());
     ASSERT_TRUE(agent.flush(patience));
-    // What the third action led to is unknown, so it is left out.
+    // The outcome of the third action is unknown, so its step is dropped.
     EXPECT_EQ(valuesOf<float>(server.received().at(0), "reward").size(), 2u);
 }
 
-TEST_F(AgentTest, MistakesOfTheProgramAreToldAndLoseNothing) {
+TEST_F(AgentTest, InvalidCallsThrowAndLoseNothing) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -386,20 +387,82 @@ TEST_F(AgentTest, MistakesOfTheProgramAreToldAndLoseNothing) {
     EXPECT_EQ(trajectory.steps(), 2u);
 }
 
-TEST_F(AgentTest, ActionsThatAreNumbersLieWithinTheirBounds) {
+TEST_F(AgentTest, BoxActionsAreWithinBounds) {
     ScriptedServer server("gaussian.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"action", {{"size", 3}, {"low", -0.01}, {"high", 0.01}}}});
     RL4SysTrajectory trajectory;
     for (int i = 0; i < 50; ++i) {
         RL4SysAction action = agent.requestForAction(trajectory, observation);
         agent.addToTrajectory(trajectory, action);
-        EXPECT_EQ(action.act(), -1);
         ASSERT_EQ(action.values().size(), 3u);
         for (const float value : action.values()) EXPECT_LE(std::fabs(value), 0.01f);
     }
 }
 
-TEST_F(AgentTest, WhatTheServerDidNotAcknowledgeIsSentAgainWhenItIsBack) {
+std::string logicErrorOf(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const std::logic_error& error) {
+        return error.what();
+    }
+    return "no error";
+}
+
+TEST_F(AgentTest, ReadingADiscreteActionAsAnotherKindIsAnError) {
+    ScriptedServer server;
+    RL4SysAgent agent = makeAgent(server.address());
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_TRUE(action.fallbackReason().empty());
+    EXPECT_GE(action.act(), 0);
+    EXPECT_EQ(logicErrorOf([&] { action.acts(); }), "acts() was called on a Discrete action; use act()");
+    EXPECT_EQ(logicErrorOf([&] { action.values(); }), "values() was called on a Discrete action; use act()");
+}
+
+TEST_F(AgentTest, ReadingAMultiDiscreteActionAsAnotherKindIsAnError) {
+    ScriptedServer server("multi_categorical.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {3, 1, 4}}});
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_TRUE(action.fallbackReason().empty());
+    EXPECT_EQ(action.acts().size(), 3u);
+    EXPECT_EQ(logicErrorOf([&] { action.act(); }), "act() was called on a MultiDiscrete action; use acts()");
+    EXPECT_EQ(logicErrorOf([&] { action.values(); }), "values() was called on a MultiDiscrete action; use acts()");
+}
+
+TEST_F(AgentTest, ReadingABoxActionAsAnotherKindIsAnError) {
+    ScriptedServer server("gaussian.safetensors");
+    RL4SysAgent agent = makeAgent(server.address(), {{"action", {{"size", 3}}}});
+    RL4SysTrajectory trajectory;
+    const RL4SysAction action = agent.requestForAction(trajectory, observation);
+    EXPECT_TRUE(action.fallbackReason().empty());
+    EXPECT_EQ(action.values().size(), 3u);
+    EXPECT_EQ(logicErrorOf([&] { action.act(); }), "act() was called on a Box action; use values()");
+    EXPECT_EQ(logicErrorOf([&] { action.acts(); }), "acts() was called on a Box action; use values()");
+}
+
+TEST_F(AgentTest, ReadingAFallbackActionAsAnotherKindIsAnError) {
+    const Json unreachable{{"timeout_seconds", 0.01}};
+    RL4SysTrajectory trajectory;
+    RL4SysAgent box = makeAgent("127.0.0.1:9", {{"action", {{"size", 2}}}, {"server", unreachable}});
+    const RL4SysAction values = box.requestForAction(trajectory, observation);
+    EXPECT_EQ(values.values().size(), 2u);
+    EXPECT_THROW(values.act(), std::logic_error);
+    RL4SysAgent discrete = makeAgent("127.0.0.1:9", {{"server", unreachable}});
+    const RL4SysAction act = discrete.requestForAction(trajectory, observation);
+    EXPECT_EQ(act.act(), 0);
+    EXPECT_THROW(act.values(), std::logic_error);
+}
+
+TEST_F(AgentTest, ReadingAnEmptyActionIsAnError) {
+    const RL4SysAction action;
+    EXPECT_EQ(logicErrorOf([&] { action.act(); }),
+              "act() was called on an empty action; request one from an agent first");
+    EXPECT_THROW(action.acts(), std::logic_error);
+    EXPECT_THROW(action.values(), std::logic_error);
+}
+
+TEST_F(AgentTest, UnacknowledgedTrajectoriesAreSentAgainAfterReconnect) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -417,7 +480,7 @@ TEST_F(AgentTest, WhatTheServerDidNotAcknowledgeIsSentAgainWhenItIsBack) {
     EXPECT_EQ(*sequences.rbegin(), 21u);
 }
 
-TEST_F(AgentTest, WhatIsLeftWhenTheProgramEndsIsSentByItsNextLife) {
+TEST_F(AgentTest, NextInstanceSendsTheSpoolOfThePreviousOne) {
     ScriptedServer server;
     {
         RL4SysAgent agent = makeAgent(server.address());
@@ -427,12 +490,12 @@ TEST_F(AgentTest, WhatIsLeftWhenTheProgramEndsIsSentByItsNextLife) {
     }
     server.start();
     RL4SysAgent agent = makeAgent(server.address());
-    EXPECT_TRUE(server.awaitSteps(30));
+    EXPECT_TRUE(server.waitForSteps(30));
 }
 
-TEST_F(AgentTest, ARefusalOfTheServerIsAnErrorWithItsWords) {
+TEST_F(AgentTest, RefusalByTheServerThrowsItsMessage) {
     ScriptedServer server;
-    server.greetBy([](ScriptedServer::Connection& connection, const v1::Hello&) {
+    server.setGreeting([](ScriptedServer::Connection& connection, const v1::Hello&) {
         v1::ServerMessage message;
         message.mutable_problem()->set_kind(v1::Problem::REFUSED);
         message.mutable_problem()->set_message("algorithm.lr is -1");
@@ -440,16 +503,16 @@ TEST_F(AgentTest, ARefusalOfTheServerIsAnErrorWithItsWords) {
     });
     try {
         makeAgent(server.address());
-        FAIL() << "it was not refused";
+        FAIL() << "no ConfigError was thrown";
     } catch (const ConfigError& problem) {
         EXPECT_STREQ(problem.what(), "the server refused this client: algorithm.lr is -1");
     }
 }
 
-TEST_F(AgentTest, ADamagedModelIsNotUsedAndAskedForAnew) {
+TEST_F(AgentTest, DamagedModelIsRequestedAgain) {
     ScriptedServer server;
     std::atomic<int> greetings = 0;
-    server.greetBy([&](ScriptedServer::Connection& connection, const v1::Hello&) {
+    server.setGreeting([&](ScriptedServer::Connection& connection, const v1::Hello&) {
         server.welcome(connection);
         if (greetings++ > 0) return server.sendModel(connection, 1);
         v1::ServerMessage message;
@@ -462,7 +525,7 @@ TEST_F(AgentTest, ADamagedModelIsNotUsedAndAskedForAnew) {
     EXPECT_GE(greetings, 2);
 }
 
-TEST_F(AgentTest, SeveralThreadsShareAnAgentEachWithItsOwnTrajectory) {
+TEST_F(AgentTest, ThreadsShareAnAgentWithSeparateTrajectories) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     std::vector<std::thread> threads;
@@ -484,7 +547,7 @@ TEST_F(AgentTest, SeveralThreadsShareAnAgentEachWithItsOwnTrajectory) {
     EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 8000u);
 }
 
-TEST_F(AgentTest, ATrajectoryMayOutliveItsAgentAndOneThatIsDroppedIsSent) {
+TEST_F(AgentTest, DestroyedTrajectoryIsSentAndTrajectoryMayOutliveItsAgent) {
     ScriptedServer server;
     RL4SysTrajectory outliving;
     {
@@ -493,13 +556,13 @@ TEST_F(AgentTest, ATrajectoryMayOutliveItsAgentAndOneThatIsDroppedIsSent) {
             RL4SysTrajectory dropped;
             for (int i = 0; i < 5; ++i) step(agent, dropped);
         }
-        ASSERT_TRUE(server.awaitSteps(4));
+        ASSERT_TRUE(server.waitForSteps(4));
         step(agent, outliving);
     }
     EXPECT_TRUE(outliving.running());
 }
 
-TEST_F(AgentTest, DecisionsCanStillBeAskedForAfterClosing) {
+TEST_F(AgentTest, DecidesAfterCloseWithoutRecording) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -510,7 +573,7 @@ TEST_F(AgentTest, DecisionsCanStillBeAskedForAfterClosing) {
     EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 4u);
 }
 
-TEST_F(AgentTest, AHostThatIsFasterThanTheLinkDoesNotKeepItFromSending) {
+TEST_F(AgentTest, FastHostDoesNotPreventSending) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address(), {{"outbox", {{"spool_bytes", 0}}}});
     RL4SysTrajectory trajectory;
@@ -524,26 +587,26 @@ TEST_F(AgentTest, AHostThatIsFasterThanTheLinkDoesNotKeepItFromSending) {
     EXPECT_LE(statistics.stepsAcknowledged + statistics.droppedSteps, statistics.decisions);
 }
 
-TEST_F(AgentTest, ALogThatAsksTheAgentHowItIsDoesNotStopIt) {
+TEST_F(AgentTest, LogCallbackMayReadStatistics) {
     ScriptedServer server;
-    RL4SysAgent* asked = nullptr;
-    int questions = 0;
+    RL4SysAgent* observed = nullptr;
+    int calls = 0;
     AgentOptions options;
     options.log = [&](LogLevel, std::string_view) {
-        if (asked != nullptr) questions += asked->statistics().connected ? 1 : 0;
+        if (observed != nullptr) calls += observed->statistics().connected ? 1 : 0;
     };
     RL4SysAgent agent = makeAgent(server.address(), {{"patience_seconds", 0.001}, {"max_staleness", 0}}, options);
-    asked = &agent;
+    observed = &agent;
     RL4SysTrajectory trajectory;
     for (int i = 0; i < 300; ++i) step(agent, trajectory);
-    EXPECT_GT(questions, 0);
+    EXPECT_GT(calls, 0);
     agent.close();
-    asked = nullptr;
+    observed = nullptr;
 }
 
-TEST_F(AgentTest, WhateverACallbackOfTheProgramThrowsTheSystemGetsAnAction) {
+TEST_F(AgentTest, ThrowingCallbacksStillYieldAnAction) {
     AgentOptions options;
-    options.fallbackChoice = [](std::span<const float>, std::span<const bool>) -> std::int64_t { throw 1; };
+    options.fallbackAct = [](std::span<const float>, std::span<const bool>) -> std::int64_t { throw 1; };
     options.log = [](LogLevel, std::string_view) { throw 2; };
     RL4SysAgent agent = makeAgent("127.0.0.1:9", {{"server", {{"timeout_seconds", 0.01}}}}, options);
     RL4SysTrajectory trajectory;
@@ -552,28 +615,28 @@ TEST_F(AgentTest, WhateverACallbackOfTheProgramThrowsTheSystemGetsAnAction) {
     EXPECT_NE(action.fallbackReason().find("the fallback function failed"), std::string_view::npos);
 }
 
-TEST_F(AgentTest, ATrajectoryIsEndedByItsOwnAgentOnly) {
+TEST_F(AgentTest, TrajectoryIsEndedOnlyByItsOwnAgent) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysAgent other = makeAgent(server.address(), {{"client_id", "other"}});
     RL4SysTrajectory trajectory;
-    RL4SysTrajectory elsewhere;
+    RL4SysTrajectory otherTrajectory;
     RL4SysAction action = agent.requestForAction(trajectory, observation);
     EXPECT_THROW(other.addToTrajectory(trajectory, action), std::invalid_argument);
     EXPECT_THROW(other.markEndOfTrajectory(trajectory, action), std::invalid_argument);
-    EXPECT_THROW(agent.addToTrajectory(elsewhere, action), std::invalid_argument);
-    RL4SysAction ofElsewhere = step(agent, elsewhere);
-    EXPECT_THROW(agent.markEndOfTrajectory(trajectory, ofElsewhere), std::invalid_argument);
+    EXPECT_THROW(agent.addToTrajectory(otherTrajectory, action), std::invalid_argument);
+    RL4SysAction otherAction = step(agent, otherTrajectory);
+    EXPECT_THROW(agent.markEndOfTrajectory(trajectory, otherAction), std::invalid_argument);
     EXPECT_TRUE(trajectory.running());
-    EXPECT_TRUE(elsewhere.running());
+    EXPECT_TRUE(otherTrajectory.running());
     agent.markEndOfTrajectory(trajectory, action);
-    agent.markEndOfTrajectory(elsewhere, ofElsewhere);
-    agent.markEndOfTrajectory(elsewhere, ofElsewhere);
+    agent.markEndOfTrajectory(otherTrajectory, otherAction);
+    agent.markEndOfTrajectory(otherTrajectory, otherAction);
     EXPECT_TRUE(agent.flush(patience));
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 2u);
 }
 
-TEST_F(AgentTest, AnEndThatCannotBeIsRefusedBeforeAnythingIsLost) {
+TEST_F(AgentTest, InvalidEndIsRejectedWithoutLoss) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -588,7 +651,7 @@ TEST_F(AgentTest, AnEndThatCannotBeIsRefusedBeforeAnythingIsLost) {
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 4u);
 }
 
-TEST_F(AgentTest, RewardsBeyondAFloatAreRefusedWheneverTheyCome) {
+TEST_F(AgentTest, RewardsOutOfFloatRangeAreRejected) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -600,7 +663,7 @@ TEST_F(AgentTest, RewardsBeyondAFloatAreRefusedWheneverTheyCome) {
     EXPECT_EQ(action.reward(), 3e38);
 }
 
-TEST_F(AgentTest, RewardsThatComeAfterClosingAreLate) {
+TEST_F(AgentTest, RewardsAfterCloseAreLate) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -610,17 +673,17 @@ TEST_F(AgentTest, RewardsThatComeAfterClosingAreLate) {
     EXPECT_EQ(agent.statistics().lateRewards, 1u);
 }
 
-TEST_F(AgentTest, ACopyOfTheProcessLeavesTheConnectionAlone) {
+TEST_F(AgentTest, ForkedChildDoesNotUseTheConnection) {
     ScriptedServer server;
     auto agent = std::make_unique<RL4SysAgent>(makeAgent(server.address()));
     auto trajectory = std::make_unique<RL4SysTrajectory>();
     step(*agent, *trajectory);
     const pid_t child = ::fork();
     if (child == 0) {
-        const bool away = !agent->statistics().connected;
+        const bool disconnected = !agent->statistics().connected;
         trajectory.reset();
         agent.reset();
-        ::_exit(away ? 0 : 1);
+        ::_exit(disconnected ? 0 : 1);
     }
     int outcome = -1;
     ASSERT_EQ(::waitpid(child, &outcome, 0), child);
@@ -630,7 +693,7 @@ TEST_F(AgentTest, ACopyOfTheProcessLeavesTheConnectionAlone) {
     EXPECT_EQ(agent->statistics().stepsAcknowledged, 10u);
 }
 
-TEST_F(AgentTest, WhatAnEarlierLifeLeftDoesNotHoldUpTheModel) {
+TEST_F(AgentTest, SpoolOfEarlierInstanceDoesNotDelayTheModel) {
     ScriptedServer server;
     {
         RL4SysAgent agent = makeAgent(server.address());
@@ -638,25 +701,25 @@ TEST_F(AgentTest, WhatAnEarlierLifeLeftDoesNotHoldUpTheModel) {
         RL4SysTrajectory trajectory;
         for (int i = 0; i < 3; ++i) episode(agent, trajectory, 10);
     }
-    // A server that takes nothing of what was left, and says nothing about it either.
-    server.greetBy([&](ScriptedServer::Connection& connection, const v1::Hello& hello) {
+    // The server neither acknowledges nor refuses the spool.
+    server.setGreeting([&](ScriptedServer::Connection& connection, const v1::Hello& hello) {
         server.welcome(connection);
         if (!hello.remote()) server.sendModel(connection, 1);
     });
-    server.takeNothing();
+    server.stopAcknowledging();
     server.start();
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
     EXPECT_EQ(step(agent, trajectory).version(), 1u);
 }
 
-TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {
+TEST_F(AgentTest, RemoteInferenceUsesActionsOfTheServer) {
     ScriptedServer server;
-    std::atomic<std::int64_t> choice = 2;
-    server.actBy([&](const v1::ActRequest& request, v1::ActReply& reply) {
+    std::atomic<std::int64_t> nextAct = 2;
+    server.setActHandler([&](const v1::ActRequest& request, v1::ActReply& reply) {
         EXPECT_EQ(request.observation(0).name(), "obs.grid");
         EXPECT_EQ(request.observation(1).values().size(), 6 * sizeof(float));
-        const std::int64_t act = choice;
+        const std::int64_t act = nextAct;
         reply.mutable_action()->set_dtype(v1::DTYPE_INT64);
         reply.mutable_action()->set_values(std::string(reinterpret_cast<const char*>(&act), sizeof act));
         reply.set_log_prob(-0.5f);
@@ -670,17 +733,18 @@ TEST_F(AgentTest, ServersDecideWhereTheConfigSaysSo) {
     RL4SysAction action = step(agent, trajectory);
     EXPECT_EQ(action.act(), 2);
     EXPECT_EQ(action.version(), 9u);
-    choice = 4;
-    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(), "the server's choice is not legal");
+    nextAct = 4;
+    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(),
+              "the action from the server is not legal");
     ASSERT_TRUE(agent.flush(patience));
     EXPECT_EQ(valuesOf<float>(server.received().at(0), "log_prob"), std::vector<float>{-0.5f});
     EXPECT_EQ(server.received().at(0).version(), 9u);
 }
 
-TEST_F(AgentTest, SeveralChoicesOfAServerAreTakenOnlyIfAllAreLegal) {
+TEST_F(AgentTest, RemoteMultiDiscreteActionMustBeLegalInAllParts) {
     ScriptedServer server("multi_categorical_masked.safetensors");
     std::atomic<std::int64_t> second = 4;
-    server.actBy([&](const v1::ActRequest& request, v1::ActReply& reply) {
+    server.setActHandler([&](const v1::ActRequest& request, v1::ActReply& reply) {
         const std::int64_t act[] = {1, second};
         reply.mutable_action()->set_dtype(v1::DTYPE_INT64);
         reply.mutable_action()->set_values(std::string(reinterpret_cast<const char*>(act), sizeof act));
@@ -693,12 +757,13 @@ TEST_F(AgentTest, SeveralChoicesOfAServerAreTakenOnlyIfAllAreLegal) {
     RL4SysAgent agent = makeAgent(server.address(), {{"inference", "remote"}, {"action", {2, 5}}, {"mask", true}});
     RL4SysTrajectory trajectory;
     const RL4SysAction action = step(agent, trajectory);
-    EXPECT_TRUE(std::ranges::equal(action.choices(), std::array<std::int64_t, 2>{1, 4}));
+    EXPECT_TRUE(std::ranges::equal(action.acts(), std::array<std::int64_t, 2>{1, 4}));
     const std::array<bool, 7> forbidding{true, true, true, true, true, true, false};
     EXPECT_EQ(agent.requestForAction(trajectory, observation, forbidding).fallbackReason(),
-              "the server's choice is not legal");
+              "the action from the server is not legal");
     second = 5;
-    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(), "the server's choice is not legal");
+    EXPECT_EQ(agent.requestForAction(trajectory, observation).fallbackReason(),
+              "the action from the server is not legal");
     ASSERT_TRUE(agent.flush(patience));
     EXPECT_EQ(valuesOf<std::int64_t>(server.received().at(0), "action"), (std::vector<std::int64_t>{1, 4}));
 }

@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// While this lives no file of this process can be written beyond so many bytes: a full disk, also for root.
+/// Limits the size of files written by this process, to simulate a full disk, even for root.
 class FileSizeLimit {
 public:
     explicit FileSizeLimit(std::size_t bytes) : formerAction_(std::signal(SIGXFSZ, SIG_IGN)) {

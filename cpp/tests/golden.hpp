@@ -8,7 +8,7 @@
 
 namespace rl4sys::client {
 
-/// The bytes of a golden file, as scripts/make_golden.py wrote it.
+/// Read a golden file written by scripts/make_golden.py.
 inline std::string goldenFile(const std::string& name) {
     const std::filesystem::path path = std::filesystem::path(RL4SYS_TEST_DATA) / "golden" / name;
     std::ifstream file(path, std::ios::binary);

@@ -22,7 +22,7 @@ namespace {
 
 std::string nameOf(const testing::TestParamInfo<const char*>& policy) { return policy.param; }
 
-/// The numbers of a golden array.
+/// Return the values of a golden array.
 template <typename Number>
 std::vector<Number> numbersOf(const TensorFile& file, const std::string& name) {
     const std::string_view bytes = file.arrays.at(name).bytes;
@@ -31,10 +31,10 @@ std::vector<Number> numbersOf(const TensorFile& file, const std::string& name) {
     return numbers;
 }
 
-/// Within a millionth of the number, or of 1 where it is smaller.
+/// Expect equality within a relative tolerance of 1e-6, absolute for values below 1.
 void expectClose(float got, float expected) { EXPECT_NEAR(got, expected, 1e-6 * std::max(1.0f, std::fabs(expected))); }
 
-/// A golden policy, read as a client reads it, and what the numpy form decided with it.
+/// Golden policy, read like a received model, and the decisions of the numpy form for it.
 class GoldenTest : public testing::TestWithParam<const char*> {
 protected:
     GoldenTest() {
@@ -52,7 +52,7 @@ protected:
         return std::span(rows).subspan(decision * size, size);
     }
 
-    /// What the policy remembers after a decision.
+    /// Compare the memory after a decision.
     void expectMemory(std::size_t decision) const {
         for (std::size_t i = 0; i < memory.size(); ++i) expectClose(memory[i], memories[decision * memory.size() + i]);
     }
@@ -68,9 +68,9 @@ protected:
     Scratch scratch;
 };
 
-class GoldenChoicesTest : public GoldenTest {
+class GoldenDiscreteTest : public GoldenTest {
 protected:
-    /// Which choices are legal; empty for all.
+    /// Action mask of a decision; empty if all actions are legal.
     std::span<const bool> mask(std::size_t decision) const {
         const std::size_t size = model->program->outputSize();
         return decisions.arrays.contains("mask") ? std::span(masks.get() + decision * size, size)
@@ -89,7 +89,7 @@ private:
     const std::unique_ptr<bool[]> masks = readMasks();
 };
 
-TEST_P(GoldenChoicesTest, DecidesAsTheNumpyFormDoes) {
+TEST_P(GoldenDiscreteTest, MatchesTheNumpyForm) {
     const std::vector<std::int64_t> actions = numbersOf<std::int64_t>(decisions, "action");
     std::vector<std::int64_t> action(model->program->actionSize());
     ASSERT_GE(logProbs.size(), 300U);
@@ -104,15 +104,15 @@ TEST_P(GoldenChoicesTest, DecidesAsTheNumpyFormDoes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, GoldenChoicesTest,
+INSTANTIATE_TEST_SUITE_P(Policies, GoldenDiscreteTest,
                          testing::Values("categorical", "categorical_masked", "epsilon_greedy", "epsilon_greedy_masked",
                                          "argmax", "multi_categorical", "multi_categorical_masked", "multi_argmax",
                                          "cnn", "items", "gru"),
                          nameOf);
 
-class GoldenValuesTest : public GoldenTest {};
+class GoldenContinuousTest : public GoldenTest {};
 
-TEST_P(GoldenValuesTest, DecidesAsTheNumpyFormDoes) {
+TEST_P(GoldenContinuousTest, MatchesTheNumpyForm) {
     const std::vector<float> actions = numbersOf<float>(decisions, "action");
     std::vector<float> action(model->program->actionSize());
     ASSERT_GE(logProbs.size(), 300U);
@@ -124,7 +124,7 @@ TEST_P(GoldenValuesTest, DecidesAsTheNumpyFormDoes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, GoldenValuesTest,
+INSTANTIATE_TEST_SUITE_P(Policies, GoldenContinuousTest,
                          testing::Values("gaussian", "squashed_gaussian", "mode", "squashed_mode", "noisy_squash",
                                          "squash", "uniform", "lstm", "noise"),
                          nameOf);

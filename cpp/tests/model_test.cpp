@@ -4,7 +4,7 @@
 
 #include "delta.hpp"
 #include "golden.hpp"
-#include "refusal.hpp"
+#include "expect_error.hpp"
 #include "snapshot.hpp"
 
 namespace rl4sys::client {
@@ -18,7 +18,7 @@ v1::Snapshot fullMessage(const std::string& content, std::uint64_t version = 1) 
     return message;
 }
 
-/// What Python's server sends after the golden snapshot.
+/// Return a message of the Python server: a delta against the golden snapshot.
 v1::Snapshot movedMessage() {
     v1::ServerMessage message;
     message.ParseFromString(goldenFile("delta.message"));
@@ -31,29 +31,29 @@ protected:
         return readModel(message, "first", held, spec);
     }
 
-    void expectRefused(const v1::Snapshot& message, const Model* held, const std::string& words) const {
-        expectRefusal([&] { read(message, held); }, words);
+    void expectModelError(const v1::Snapshot& message, const Model* held, const std::string& words) const {
+        expectError([&] { read(message, held); }, words);
     }
 
     const std::string content = goldenFile("squashed_mode.safetensors");
     const Spec spec = Snapshot::fromBytes(content).spec;
 };
 
-TEST_F(ModelTest, IsReadFromAWholeSnapshot) {
+TEST_F(ModelTest, IsReadFromAFullSnapshot) {
     v1::Snapshot message = fullMessage(content, 7);
     message.set_wants(100);
     message.set_taken(3);
     const auto model = read(message);
     EXPECT_EQ(model->lineage, "first");
     EXPECT_EQ(model->version, 7U);
-    EXPECT_EQ(model->wants, 100U);
-    EXPECT_EQ(model->taken, 3U);
+    EXPECT_EQ(model->stepsToNextUpdate, 100U);
+    EXPECT_EQ(model->learnedSequence, 3U);
     EXPECT_EQ(model->content, content);
     EXPECT_EQ(model->digest, digest(content));
     EXPECT_EQ(model->program->actionSize(), 3U);
 }
 
-TEST_F(ModelTest, IsReadFromADifference) {
+TEST_F(ModelTest, IsReadFromADelta) {
     v1::ServerMessage first;
     ASSERT_TRUE(first.ParseFromString(goldenFile("full.message")));
     const auto held = read(first.snapshot());
@@ -63,58 +63,61 @@ TEST_F(ModelTest, IsReadFromADifference) {
     EXPECT_EQ(model->content, goldenFile("moved.safetensors"));
 }
 
-TEST_F(ModelTest, OfALearnerThatWantsNothingIsEndless) { EXPECT_EQ(read(fullMessage(content))->wants, endless); }
-
-TEST_F(ModelTest, IsRefusedAsADifferenceFromOneThatIsNotHeld) {
-    expectRefused(movedMessage(), nullptr, "version 2 came as a difference from 1, not held");
-    const auto older = read(fullMessage(content, 0));
-    expectRefused(movedMessage(), older.get(), "not held");
-    const auto elsewhere = readModel(fullMessage(content), "second", nullptr, spec);
-    expectRefused(movedMessage(), elsewhere.get(), "not held");
+TEST_F(ModelTest, StepsToNextUpdateAreUnlimitedByDefault) {
+    EXPECT_EQ(read(fullMessage(content))->stepsToNextUpdate, unlimitedSteps);
 }
 
-TEST_F(ModelTest, IsRefusedWhereverAByteIsNotAsItWasSent) {
+TEST_F(ModelTest, DeltaAgainstAnotherModelIsRejected) {
+    expectModelError(movedMessage(), nullptr,
+                     "version 2 is a delta against version 1, which this client does not hold");
+    const auto older = read(fullMessage(content, 0));
+    expectModelError(movedMessage(), older.get(), "does not hold");
+    const auto otherLineage = readModel(fullMessage(content), "second", nullptr, spec);
+    expectModelError(movedMessage(), otherLineage.get(), "does not hold");
+}
+
+TEST_F(ModelTest, DamagedBytesAreRejected) {
     for (std::size_t place = 0; place < content.size(); place += 31) {
         v1::Snapshot message = fullMessage(content);
         (*message.mutable_full())[place] ^= 0x10;
-        expectRefused(message, nullptr, "version 1 of the model did not arrive as it was sent: its digest differs");
+        expectModelError(message, nullptr, "version 1 of the model is damaged: its digest differs");
     }
     v1::Snapshot message = fullMessage(content);
     message.clear_digest();
-    expectRefused(message, nullptr, "its digest differs");
+    expectModelError(message, nullptr, "its digest differs");
 }
 
-TEST_F(ModelTest, IsRefusedWhereverADifferenceIsDamaged) {
+TEST_F(ModelTest, DamagedDeltaIsRejected) {
     const auto held = read(fullMessage(content));
     const std::size_t size = movedMessage().delta().compressed().size();
     for (std::size_t place = 0; place < size; place += 17) {
         v1::Snapshot message = movedMessage();
         (*message.mutable_delta()->mutable_compressed())[place] ^= 0x10;
-        refusalOf([&] { read(message, held.get()); });
+        errorOf([&] { read(message, held.get()); });
     }
 }
 
-TEST_F(ModelTest, IsRefusedWithoutContent) {
+TEST_F(ModelTest, MissingContentIsRejected) {
     v1::Snapshot nothing;
-    expectRefused(nothing, nullptr, "its digest differs");
-    expectRefused(fullMessage(""), nullptr, "not a safetensors file");
-    expectRefused(fullMessage(std::string(1000, '\xff')), nullptr, "not a safetensors file");
+    expectModelError(nothing, nullptr, "its digest differs");
+    expectModelError(fullMessage(""), nullptr, "not a safetensors file");
+    expectModelError(fullMessage(std::string(1000, '\xff')), nullptr, "not a safetensors file");
 }
 
-TEST_F(ModelTest, IsRefusedWithAVersionThatNoLearnerReaches) {
+TEST_F(ModelTest, TooLargeVersionIsRejected) {
     EXPECT_EQ(read(fullMessage(content, (std::uint64_t{1} << 63) - 1))->version, (std::uint64_t{1} << 63) - 1);
-    expectRefused(fullMessage(content, std::uint64_t{1} << 63), nullptr,
-                  "the model is of version 9223372036854775808; no learner counts that far");
+    expectModelError(fullMessage(content, std::uint64_t{1} << 63), nullptr,
+                  "the model has version 9223372036854775808; the maximum is 2**63 - 1");
 }
 
-TEST_F(ModelTest, IsRefusedForASpecOfOtherSizes) {
-    expectRefused(fullMessage(goldenFile("argmax.safetensors")), nullptr,
-                  "the server's model is for {'grid': (2, 1), 'state': (6)}, 4 choices; this client has "
+TEST_F(ModelTest, ModelWithOtherSizesIsRejected) {
+    expectModelError(fullMessage(goldenFile("argmax.safetensors")), nullptr,
+                  "the server's model is for {'grid': (2, 1), 'state': (6)}, 4 discrete actions; this client has "
                   "{'grid': (2, 1), 'state': (6)}, (3)");
-    expectRefused(fullMessage(goldenFile("categorical_masked.safetensors")), nullptr, "'mask': (7)");
+    expectModelError(fullMessage(goldenFile("categorical_masked.safetensors")), nullptr, "'mask': (7)");
 }
 
-TEST_F(ModelTest, IsTakenForASpecOfOtherBounds) {
+TEST_F(ModelTest, ModelWithOtherBoundsIsAccepted) {
     Spec bounded = spec;
     bounded.observation.front().second.low = {-1.0f};
     EXPECT_NE(readModel(fullMessage(content), "first", nullptr, bounded), nullptr);

@@ -22,9 +22,9 @@ constexpr std::size_t steps = 10;
 constexpr std::size_t plenty = 1'000'000;
 constexpr std::array<float, steps> rewards{};
 
-std::unique_ptr<Shipment> shipment(std::uint64_t sequence, std::size_t bytes = size) {
-    auto made = std::make_unique<Shipment>();
-    made->fragment.reward = rewards;
+std::unique_ptr<Recording> recording(std::uint64_t sequence, std::size_t bytes = size) {
+    auto made = std::make_unique<Recording>();
+    made->columns.reward = rewards;
     made->sequence = sequence;
     made->bytes = bytes;
     return made;
@@ -40,26 +40,26 @@ std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t last) {
     return sequences;
 }
 
-std::vector<std::uint64_t> sequencesOf(const std::vector<const Parcel*>& parcels) {
+std::vector<std::uint64_t> sequencesOf(const std::vector<const EncodedTrajectory*>& trajectories) {
     std::vector<std::uint64_t> sequences;
-    for (const Parcel* parcel : parcels) sequences.push_back(parcel->sequence);
+    for (const EncodedTrajectory* trajectory : trajectories) sequences.push_back(trajectory->sequence);
     return sequences;
 }
 
 void put(Outbox& outbox, std::uint64_t first, std::uint64_t last) {
     for (const std::uint64_t sequence : range(first, last)) {
-        outbox.put(shipment(sequence));
-        outbox.settle();
+        outbox.put(recording(sequence));
+        outbox.encodeIncoming();
     }
 }
 
-/// Send and acknowledge everything; the sequences in the order they came.
+/// Send and acknowledge everything; returns the sequences in order.
 std::vector<std::uint64_t> drain(Outbox& outbox) {
     std::vector<std::uint64_t> sequences;
-    for (auto parcels = outbox.batch(2500); !parcels.empty(); parcels = outbox.batch(2500)) {
-        for (const Parcel* parcel : parcels) {
-            EXPECT_EQ(parcel->content, contentOf(parcel->sequence, parcel->content.size()));
-            sequences.push_back(parcel->sequence);
+    for (auto trajectories = outbox.nextBatch(2500); !trajectories.empty(); trajectories = outbox.nextBatch(2500)) {
+        for (const EncodedTrajectory* trajectory : trajectories) {
+            EXPECT_EQ(trajectory->content, contentOf(trajectory->sequence, trajectory->content.size()));
+            sequences.push_back(trajectory->sequence);
         }
         outbox.acknowledge(sequences.back());
     }
@@ -77,7 +77,7 @@ protected:
     }
 
     Outbox outbox(std::size_t memoryBytes, std::unique_ptr<Spool> spool) {
-        const auto encode = [](const Shipment& made) { return contentOf(made.sequence, made.bytes); };
+        const auto encode = [](const Recording& made) { return contentOf(made.sequence, made.bytes); };
         const auto log = [this](LogLevel level, std::string_view message) {
             EXPECT_EQ(level, LogLevel::error);
             logged_.emplace_back(message);
@@ -85,10 +85,10 @@ protected:
         return Outbox(memoryBytes, std::move(spool), encode, log);
     }
 
-    /// What a dead process left, if there is exactly one that did.
-    std::unique_ptr<Spool> left() const {
+    /// Open the abandoned spool if there is exactly one.
+    std::unique_ptr<Spool> openAbandoned() const {
         const std::vector<fs::path> directories = spoolDirectories(home());
-        return directories.size() == 1 ? Spool::ofTheDead(directories.front()) : nullptr;
+        return directories.size() == 1 ? Spool::openAbandoned(directories.front()) : nullptr;
     }
 
     std::size_t segments() const {
@@ -102,7 +102,7 @@ private:
     ScratchDirectory scratch_;
 };
 
-TEST_F(OutboxTest, KeepsOffTheDiskWhatFitsIntoMemory) {
+TEST_F(OutboxTest, WritesNothingToDiskWhileMemorySuffices) {
     Outbox outbox = this->outbox(10 * size);
     put(outbox, 1, 10);
     EXPECT_EQ(outbox.waitingSteps(), 100u);
@@ -115,34 +115,34 @@ TEST_F(OutboxTest, KeepsOffTheDiskWhatFitsIntoMemory) {
     EXPECT_TRUE(fs::is_empty(root()));
 }
 
-TEST_F(OutboxTest, GivesAtLeastOneAndAtMostSoManyBytes) {
+TEST_F(OutboxTest, BatchIsLimitedInBytesButHasAtLeastOneTrajectory) {
     Outbox outbox = this->outbox(plenty);
-    EXPECT_TRUE(outbox.batch(2500).empty());
+    EXPECT_TRUE(outbox.nextBatch(2500).empty());
     put(outbox, 1, 4);
-    EXPECT_EQ(sequencesOf(outbox.batch(2500)), range(1, 2));
-    EXPECT_EQ(sequencesOf(outbox.batch(10)), range(3, 3));
-    EXPECT_EQ(outbox.unsent(), 1u);
+    EXPECT_EQ(sequencesOf(outbox.nextBatch(2500)), range(1, 2));
+    EXPECT_EQ(sequencesOf(outbox.nextBatch(10)), range(3, 3));
+    EXPECT_EQ(outbox.unsentCount(), 1u);
 }
 
-TEST_F(OutboxTest, SendsAgainWhatWasNotAcknowledgedBeforeARewind) {
+TEST_F(OutboxTest, RewindSendsUnacknowledgedTrajectoriesAgain) {
     Outbox outbox = this->outbox(plenty);
     put(outbox, 1, 4);
-    outbox.batch(plenty);
+    outbox.nextBatch(plenty);
     outbox.acknowledge(2);
     outbox.rewind();
     EXPECT_EQ(drain(outbox), range(3, 4));
 }
 
-TEST_F(OutboxTest, TakesAnAcknowledgementOfWhatItHasNotSent) {
+TEST_F(OutboxTest, AcceptsAcknowledgementOfUnsentTrajectories) {
     Outbox outbox = this->outbox(plenty);
     put(outbox, 1, 4);
-    outbox.batch(size);
+    outbox.nextBatch(size);
     outbox.acknowledge(3);
-    EXPECT_EQ(outbox.unsent(), 1u);
+    EXPECT_EQ(outbox.unsentCount(), 1u);
     EXPECT_EQ(drain(outbox), range(4, 4));
 }
 
-TEST_F(OutboxTest, PutsOnDiskWhatExceedsMemoryAndGivesItBackInOrder) {
+TEST_F(OutboxTest, SpillsToDiskAndKeepsTheOrder) {
     Outbox outbox = this->outbox(3 * size, 8 * 4 * frameSize);
     put(outbox, 1, 20);
     EXPECT_EQ(outbox.memoryBytes(), 3 * size);
@@ -150,34 +150,34 @@ TEST_F(OutboxTest, PutsOnDiskWhatExceedsMemoryAndGivesItBackInOrder) {
     EXPECT_EQ(outbox.waitingSteps(), 200u);
     EXPECT_EQ(outbox.droppedSteps(), 0u);
     EXPECT_EQ(segments(), 5u);
-    outbox.batch(size);
+    outbox.nextBatch(size);
     outbox.acknowledge(1);
     put(outbox, 21, 21);
     EXPECT_EQ(drain(outbox), range(2, 21));
     EXPECT_EQ(outbox.waitingSteps(), 0u);
     EXPECT_EQ(outbox.droppedSteps(), 0u);
     EXPECT_EQ(outbox.spoolBytes(), 0u);
-    outbox.park();
+    outbox.persist();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, SendsOneAtATimeWithoutAnyMemory) {
+TEST_F(OutboxTest, SendsOneTrajectoryAtATimeIfMemoryIsZero) {
     Outbox outbox = this->outbox(0);
     put(outbox, 1, 7);
     EXPECT_EQ(drain(outbox), range(1, 7));
 }
 
-TEST_F(OutboxTest, DropsAndCountsTheOldestWhereMemoryAndDiskAreFull) {
+TEST_F(OutboxTest, DropsTheOldestTrajectoriesWhenMemoryAndDiskAreFull) {
     Outbox outbox = this->outbox(2 * size, 3 * frameSize);
     put(outbox, 1, 30);
     const std::vector<std::uint64_t> kept = drain(outbox);
-    EXPECT_GE(kept.size(), 3u) << "what the disk holds at least";
+    EXPECT_GE(kept.size(), 3u) << "at least the capacity of the disk";
     EXPECT_EQ(kept, range(31 - kept.size(), 30));
     EXPECT_EQ(outbox.droppedSteps(), steps * (30 - kept.size()));
     EXPECT_EQ(outbox.waitingSteps(), 0u);
 }
 
-TEST_F(OutboxTest, IsBoundedByMemoryAloneWithoutASpool) {
+TEST_F(OutboxTest, IsBoundedByMemoryWithoutASpool) {
     Outbox outbox = this->outbox(3 * size, std::size_t{0});
     put(outbox, 1, 10);
     EXPECT_EQ(drain(outbox), range(8, 10));
@@ -185,37 +185,37 @@ TEST_F(OutboxTest, IsBoundedByMemoryAloneWithoutASpool) {
     EXPECT_TRUE(fs::is_empty(root()));
 }
 
-TEST_F(OutboxTest, KeepsOneThatIsLargerThanEverythingAlone) {
+TEST_F(OutboxTest, KeepsOneOversizedTrajectory) {
     Outbox outbox = this->outbox(3 * size, size);
     put(outbox, 1, 2);
-    outbox.put(shipment(3, 10 * size));
-    outbox.settle();
+    outbox.put(recording(3, 10 * size));
+    outbox.encodeIncoming();
     EXPECT_EQ(drain(outbox), range(3, 3));
 }
 
-TEST_F(OutboxTest, BoundsWhatTheLinkHasNotSeenToo) {
+TEST_F(OutboxTest, LimitsIncomingRecordings) {
     Outbox outbox = this->outbox(3 * size, 10 * plenty);
-    for (const std::uint64_t sequence : range(1, 10)) outbox.put(shipment(sequence, (4 << 20) / 3));
+    for (const std::uint64_t sequence : range(1, 10)) outbox.put(recording(sequence, (4 << 20) / 3));
     EXPECT_EQ(outbox.waitingSteps(), 30u);
     EXPECT_EQ(outbox.droppedSteps(), 70u);
-    outbox.settle();
+    outbox.encodeIncoming();
     EXPECT_EQ(drain(outbox), range(8, 10));
 }
 
-TEST_F(OutboxTest, SaysWhetherAnythingUrgentCameIn) {
+TEST_F(OutboxTest, ReportsUrgentRecordings) {
     Outbox outbox = this->outbox(plenty);
-    outbox.put(shipment(1));
-    EXPECT_FALSE(outbox.settle());
-    auto urgent = shipment(2);
+    outbox.put(recording(1));
+    EXPECT_FALSE(outbox.encodeIncoming());
+    auto urgent = recording(2);
     urgent->urgent = true;
     outbox.put(std::move(urgent));
-    outbox.put(shipment(3));
-    EXPECT_TRUE(outbox.settle());
-    EXPECT_FALSE(outbox.settle());
+    outbox.put(recording(3));
+    EXPECT_TRUE(outbox.encodeIncoming());
+    EXPECT_FALSE(outbox.encodeIncoming());
 }
 
-TEST_F(OutboxTest, GivesUpAloneWhatCannotBeEncoded) {
-    const auto encode = [](const Shipment& made) {
+TEST_F(OutboxTest, DropsOnlyTrajectoriesWithEncodingErrors) {
+    const auto encode = [](const Recording& made) {
         if (made.sequence == 1) throw std::runtime_error("no");
         return contentOf(made.sequence, made.bytes);
     };
@@ -224,14 +224,14 @@ TEST_F(OutboxTest, GivesUpAloneWhatCannotBeEncoded) {
     put(outbox, 1, 2);
     EXPECT_EQ(drain(outbox), range(2, 2));
     EXPECT_EQ(outbox.droppedSteps(), steps);
-    EXPECT_EQ(logged_, std::vector<std::string>{"a trajectory could not be encoded and is given up: no"});
+    EXPECT_EQ(logged_, std::vector<std::string>{"a trajectory could not be encoded and is dropped: no"});
 }
 
-TEST_F(OutboxTest, GivesUpTheLastOfABatchThatCannotBeSent) {
+TEST_F(OutboxTest, DropsTheLastTrajectoryOfABatch) {
     Outbox outbox = this->outbox(plenty);
     put(outbox, 1, 4);
-    outbox.batch(2 * size);
-    outbox.giveUp();
+    outbox.nextBatch(2 * size);
+    outbox.dropLast();
     EXPECT_EQ(outbox.droppedSteps(), steps);
     EXPECT_EQ(outbox.memoryBytes(), 3 * size);
     outbox.rewind();
@@ -239,17 +239,17 @@ TEST_F(OutboxTest, GivesUpTheLastOfABatchThatCannotBeSent) {
     EXPECT_EQ(outbox.waitingSteps(), 0u);
 }
 
-TEST_F(OutboxTest, LosesTheOldestAndLogsALineWhereAFileIsInTheWayOfTheSpool) {
+TEST_F(OutboxTest, DropsTheOldestAndLogsOnceIfTheSpoolPathIsAFile) {
     std::ofstream(home()) << "not a directory";
     Outbox outbox = this->outbox(3 * size);
     put(outbox, 1, 10);
     EXPECT_EQ(outbox.droppedSteps(), 70u);
     EXPECT_EQ(drain(outbox), range(8, 10));
-    EXPECT_EQ(logged_, std::vector<std::string>{"trajectories cannot be kept on disk, so the oldest are given up: " +
+    EXPECT_EQ(logged_, std::vector<std::string>{"trajectories cannot be written to disk, so the oldest are dropped: " +
                                                 directory().string() + ": Not a directory"});
 }
 
-TEST_F(OutboxTest, LosesTheOldestAndLogsALineWhereTheDiskIsFull) {
+TEST_F(OutboxTest, DropsTheOldestAndLogsOnceIfTheDiskIsFull) {
     Outbox outbox = this->outbox(3 * size);
     {
         const FileSizeLimit limit(size);
@@ -258,12 +258,12 @@ TEST_F(OutboxTest, LosesTheOldestAndLogsALineWhereTheDiskIsFull) {
     EXPECT_EQ(outbox.droppedSteps(), 70u);
     EXPECT_EQ(drain(outbox), range(8, 10));
     ASSERT_EQ(logged_.size(), 1u);
-    EXPECT_NE(logged_.front().find("cannot be kept on disk"), std::string::npos);
-    outbox.park();
+    EXPECT_NE(logged_.front().find("cannot be written to disk"), std::string::npos);
+    outbox.persist();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, MakesRoomOnAFullDiskByGivingUpAsFewAsItMust) {
+TEST_F(OutboxTest, DropsAsFewTrajectoriesAsPossibleOnAFullDisk) {
     Outbox outbox = this->outbox(2 * size);
     put(outbox, 1, 5);
     {
@@ -274,157 +274,157 @@ TEST_F(OutboxTest, MakesRoomOnAFullDiskByGivingUpAsFewAsItMust) {
     EXPECT_EQ(outbox.droppedSteps(), steps);
 }
 
-TEST_F(OutboxTest, KeepsWhatIsOnADiskThatCannotBeWrittenAnyMore) {
+TEST_F(OutboxTest, KeepsTrajectoriesOnADiskThatBecameUnwritable) {
     Outbox outbox = this->outbox(2 * size, 8 * frameSize);
     put(outbox, 1, 5);
-    // A directory by the name of the next segment.
+    // A directory with the name of the next segment.
     fs::create_directory(directory() / "00000000000000000006.segment");
     put(outbox, 6, 6);
     EXPECT_EQ(drain(outbox), range(1, 5));
     EXPECT_EQ(outbox.droppedSteps(), steps);
     put(outbox, 7, 10);
-    EXPECT_EQ(drain(outbox), range(7, 10)) << "it is tried again";
+    EXPECT_EQ(drain(outbox), range(7, 10)) << "writing is tried again";
 }
 
-TEST_F(OutboxTest, ParksWhatTheNextProcessSends) {
+TEST_F(OutboxTest, PersistedTrajectoriesAreSentByTheNextProcess) {
     Outbox outbox = this->outbox(3 * size);
     put(outbox, 1, 10);
-    outbox.batch(size);
-    EXPECT_EQ(left(), nullptr) << "it is still alive";
-    outbox.park();
+    outbox.nextBatch(size);
+    EXPECT_EQ(openAbandoned(), nullptr) << "the spool is still in use";
+    outbox.persist();
     put(outbox, 11, 11);
-    EXPECT_EQ(outbox.droppedSteps(), steps) << "what comes after is counted as lost";
+    EXPECT_EQ(outbox.droppedSteps(), steps) << "later recordings are counted as dropped";
     EXPECT_EQ(outbox.memoryBytes(), 0u);
 
-    Outbox heir = this->outbox(2 * size, left());
-    EXPECT_EQ(left(), nullptr) << "somebody sends it already";
-    EXPECT_EQ(heir.waitingSteps(), 100u);
-    EXPECT_EQ(drain(heir), range(1, 10));
-    heir.park();
+    Outbox next = this->outbox(2 * size, openAbandoned());
+    EXPECT_EQ(openAbandoned(), nullptr) << "the spool is already open";
+    EXPECT_EQ(next.waitingSteps(), 100u);
+    EXPECT_EQ(drain(next), range(1, 10));
+    next.persist();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, SendsWhatTheServerLacksThoughItHasMostOfWhatIsOnDisk) {
+TEST_F(OutboxTest, SendsOnlyTrajectoriesTheServerLacks) {
     auto first = outbox(0);
     put(first, 1, 20);
-    first.park();
-    auto heir = outbox(3 * size, left());
-    heir.acknowledge(17);
-    EXPECT_EQ(heir.acknowledgedSteps(), 17 * steps);
-    EXPECT_EQ(sequencesOf(heir.batch(plenty)), range(18, 20));
+    first.persist();
+    auto next = outbox(3 * size, openAbandoned());
+    next.acknowledge(17);
+    EXPECT_EQ(next.acknowledgedSteps(), 17 * steps);
+    EXPECT_EQ(sequencesOf(next.nextBatch(plenty)), range(18, 20));
 }
 
-TEST_F(OutboxTest, LeavesWhatItInheritedToTheNextIfTheConnectionBreaks) {
+TEST_F(OutboxTest, KeepsAbandonedSpoolIfTheConnectionBreaks) {
     {
         Outbox outbox = this->outbox(3 * size);
         put(outbox, 1, 10);
-        outbox.park();
+        outbox.persist();
     }
     for (const std::size_t memory : {2 * size, plenty}) {
-        Outbox heir = this->outbox(memory, left());
-        heir.batch(plenty);
-        heir.park();
-        EXPECT_EQ(heir.waitingSteps(), 100u);
-        EXPECT_EQ(heir.droppedSteps(), 0u);
+        Outbox next = this->outbox(memory, openAbandoned());
+        next.nextBatch(plenty);
+        next.persist();
+        EXPECT_EQ(next.waitingSteps(), 100u);
+        EXPECT_EQ(next.droppedSteps(), 0u);
     }
-    Outbox heir = this->outbox(plenty, left());
-    EXPECT_EQ(drain(heir), range(1, 10));
+    Outbox next = this->outbox(plenty, openAbandoned());
+    EXPECT_EQ(drain(next), range(1, 10));
 }
 
-TEST_F(OutboxTest, LeavesWhatWasSetAsideWhereItIs) {
+TEST_F(OutboxTest, KeepsRefusedSpool) {
     {
         Outbox outbox = this->outbox(0);
         put(outbox, 1, 4);
-        outbox.park();
+        outbox.persist();
     }
-    std::unique_ptr<Spool> spool = left();
+    std::unique_ptr<Spool> spool = openAbandoned();
     Spool& refused = *spool;
-    Outbox heir = this->outbox(plenty, std::move(spool));
-    heir.batch(plenty);
-    const fs::path aside = refused.setAside();
-    heir.park();
+    Outbox next = this->outbox(plenty, std::move(spool));
+    next.nextBatch(plenty);
+    const fs::path aside = refused.markRefused();
+    next.persist();
     EXPECT_FALSE(fs::exists(directory()));
     EXPECT_EQ(fs::file_size(aside / "00000000000000000002.segment"), 3 * frameSize);
     EXPECT_TRUE(spoolDirectories(home()).empty());
 }
 
-TEST_F(OutboxTest, DoesNotParkTwiceWhatCameBackFromDisk) {
+TEST_F(OutboxTest, DoesNotPersistTrajectoriesTwice) {
     Outbox outbox = this->outbox(3 * size);
     put(outbox, 1, 8);
-    outbox.batch(10 * size);
+    outbox.nextBatch(10 * size);
     outbox.acknowledge(3);
-    outbox.batch(10 * size);
+    outbox.nextBatch(10 * size);
     outbox.acknowledge(6);
     put(outbox, 9, 9);
-    outbox.park();
-    Outbox heir = this->outbox(plenty, left());
-    const std::vector<std::uint64_t> sequences = drain(heir);
+    outbox.persist();
+    Outbox next = this->outbox(plenty, openAbandoned());
+    const std::vector<std::uint64_t> sequences = drain(next);
     ASSERT_GE(sequences.size(), 3u);
     EXPECT_EQ(sequences, range(10 - sequences.size(), 9));
-    EXPECT_EQ(heir.droppedSteps(), 0u);
+    EXPECT_EQ(next.droppedSteps(), 0u);
 }
 
-TEST_F(OutboxTest, ParksTheNewestThatFit) {
+TEST_F(OutboxTest, PersistsTheNewestTrajectoriesThatFit) {
     Outbox outbox = this->outbox(10 * size, 3 * frameSize);
     put(outbox, 1, 8);
-    outbox.park();
+    outbox.persist();
     EXPECT_EQ(outbox.droppedSteps(), 50u);
-    Outbox heir = this->outbox(plenty, left());
-    EXPECT_EQ(drain(heir), range(6, 8));
+    Outbox next = this->outbox(plenty, openAbandoned());
+    EXPECT_EQ(drain(next), range(6, 8));
 }
 
-TEST_F(OutboxTest, CountsWhatCameBackDamagedAsDropped) {
+TEST_F(OutboxTest, CountsDamagedTrajectoriesAsDropped) {
     {
         Outbox outbox = this->outbox(0, 8 * 2 * frameSize);
         put(outbox, 1, 9);
-        outbox.park();
+        outbox.persist();
     }
     std::fstream segment(directory() / "00000000000000000002.segment", std::ios::in | std::ios::out);
     segment.seekp(frameSize + 50) << '!';
     segment.close();
-    Outbox heir = this->outbox(plenty, left());
-    EXPECT_EQ(drain(heir), (std::vector<std::uint64_t>{1, 2, 4, 5, 6, 7, 8, 9}));
-    EXPECT_EQ(heir.droppedSteps(), steps);
-    EXPECT_EQ(heir.waitingSteps(), 0u);
-    heir.park();
+    Outbox next = this->outbox(plenty, openAbandoned());
+    EXPECT_EQ(drain(next), (std::vector<std::uint64_t>{1, 2, 4, 5, 6, 7, 8, 9}));
+    EXPECT_EQ(next.droppedSteps(), steps);
+    EXPECT_EQ(next.waitingSteps(), 0u);
+    next.persist();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, HandsOutAgainWhatWasEncoded) {
+TEST_F(OutboxTest, ReusesEncodedRecordings) {
     Outbox outbox = this->outbox(plenty);
-    EXPECT_EQ(outbox.spare(), nullptr);
-    auto used = shipment(1);
-    const Shipment* address = used.get();
+    EXPECT_EQ(outbox.takeSpare(), nullptr);
+    auto used = recording(1);
+    const Recording* address = used.get();
     outbox.put(std::move(used));
-    EXPECT_EQ(outbox.spare(), nullptr) << "it is still to be encoded";
-    outbox.settle();
-    EXPECT_EQ(outbox.spare().get(), address);
-    EXPECT_EQ(outbox.spare(), nullptr);
+    EXPECT_EQ(outbox.takeSpare(), nullptr) << "it is not encoded yet";
+    outbox.encodeIncoming();
+    EXPECT_EQ(outbox.takeSpare().get(), address);
+    EXPECT_EQ(outbox.takeSpare(), nullptr);
 }
 
 std::size_t spares(Outbox& outbox) {
     std::size_t count = 0;
-    while (outbox.spare()) ++count;
+    while (outbox.takeSpare()) ++count;
     return count;
 }
 
-TEST_F(OutboxTest, KeepsFewSparesAndFewerOfHeavyOnes) {
+TEST_F(OutboxTest, LimitsNumberAndSizeOfSpares) {
     Outbox outbox = this->outbox(plenty);
-    for (const std::uint64_t sequence : range(1, 200)) outbox.put(shipment(sequence));
-    outbox.settle();
+    for (const std::uint64_t sequence : range(1, 200)) outbox.put(recording(sequence));
+    outbox.encodeIncoming();
     EXPECT_EQ(spares(outbox), 64u);
-    for (const std::uint64_t sequence : range(201, 203)) outbox.put(shipment(sequence, 3 << 20));
-    outbox.settle();
+    for (const std::uint64_t sequence : range(201, 203)) outbox.put(recording(sequence, 3 << 20));
+    outbox.encodeIncoming();
     EXPECT_EQ(spares(outbox), 1u);
 }
 
-TEST_F(OutboxTest, FreesALongRowWithoutALongStack) {
+TEST_F(OutboxTest, FreesALongQueueWithoutRecursion) {
     Outbox outbox = this->outbox(plenty);
-    for (const std::uint64_t sequence : range(1, 200'000)) outbox.put(shipment(sequence, 1));
+    for (const std::uint64_t sequence : range(1, 200'000)) outbox.put(recording(sequence, 1));
     EXPECT_EQ(outbox.waitingSteps(), 200'000 * steps);
 }
 
-TEST_F(OutboxTest, LosesNothingBetweenManyThreads) {
+TEST_F(OutboxTest, EveryStepIsSentOrCountedAsDroppedWithManyThreads) {
     constexpr std::uint64_t threads = 4;
     constexpr std::uint64_t each = 500;
     Outbox outbox = this->outbox(20 * size, 100 * plenty);
@@ -432,8 +432,8 @@ TEST_F(OutboxTest, LosesNothingBetweenManyThreads) {
     std::uint64_t last = 0;
     const auto host = [&] {
         for (std::uint64_t count = 0; count < each; ++count) {
-            std::unique_ptr<Shipment> next = outbox.spare();
-            if (!next) next = shipment(0);
+            std::unique_ptr<Recording> next = outbox.takeSpare();
+            if (!next) next = recording(0);
             const std::lock_guard guard(order);
             next->sequence = ++last;
             outbox.put(std::move(next));
@@ -444,7 +444,7 @@ TEST_F(OutboxTest, LosesNothingBetweenManyThreads) {
     for (std::uint64_t i = 0; i < threads; ++i) hosts.emplace_back(host);
     std::vector<std::uint64_t> sequences;
     do {
-        outbox.settle();
+        outbox.encodeIncoming();
         std::ranges::copy(drain(outbox), std::back_inserter(sequences));
     } while (outbox.acknowledgedSteps() + outbox.droppedSteps() < threads * each * steps);
     for (std::thread& thread : hosts) thread.join();

@@ -8,48 +8,48 @@
 namespace rl4sys::client {
 namespace {
 
-/// Episodes that take steps without anything being decided.
+/// Episodes whose steps are made without a policy.
 class PaceTest : public testing::Test {
 protected:
     void publish(std::uint64_t version, std::uint64_t wants, std::uint64_t taken = 0, const char* lineage = "first") {
         auto model = std::make_shared<Model>();
         model->lineage = lineage;
         model->version = version;
-        model->wants = wants;
-        model->taken = taken;
+        model->stepsToNextUpdate = wants;
+        model->learnedSequence = taken;
         pace_.publish(model);
     }
 
     Episode& begin() {
-        const Pace::Hold hold = pace_.hold();
-        Episode& episode = pace_.begin(hold, spec_);
-        pace_.startFragment(hold, episode);
+        const Pace::Lock lock = pace_.lock();
+        Episode& episode = pace_.beginEpisode(lock, spec_);
+        pace_.startRecording(lock, episode);
         return episode;
     }
 
     static void take(Episode& episode, int steps, bool rewarded = true) {
         const float row[] = {1.0f};
-        const std::int64_t choice[] = {0};
+        const std::int64_t act[] = {0};
         for (int i = 0; i < steps; ++i) {
-            episode.recorder.pend(row, {}, choice, 0.0f);
+            episode.recorder.setPending(row, {}, act, 0.0f);
             const std::size_t step = episode.recorder.commit();
             if (rewarded) episode.recorder.reward(step, 1.0);
         }
     }
 
-    bool isToBeCut(Episode& episode) {
-        const Pace::Hold hold = pace_.hold();
-        return pace_.isToBeCut(hold, episode);
+    bool shouldCut(Episode& episode) {
+        const Pace::Lock lock = pace_.lock();
+        return pace_.shouldCut(lock, episode);
     }
 
-    /// Close a fragment and send it; whether the learner waits for it.
-    bool ship(Episode& episode) {
-        Shipment shipment;
-        shipment.fragment = episode.recorder.close({}, {});
-        const Pace::Hold hold = pace_.hold();
-        pace_.number(hold, shipment);
-        sequence_ = shipment.sequence;
-        return shipment.urgent;
+    /// Close and submit a recording. Returns true if it is urgent.
+    bool submit(Episode& episode) {
+        Recording recording;
+        recording.columns = episode.recorder.close({}, {});
+        const Pace::Lock lock = pace_.lock();
+        pace_.assignSequence(lock, recording);
+        sequence_ = recording.sequence;
+        return recording.urgent;
     }
 
     Spec spec_{{{stateName, Box{{1}}}}, 2, {}};
@@ -57,133 +57,134 @@ protected:
     std::uint64_t sequence_ = 0;
 };
 
-TEST_F(PaceTest, AFragmentMayHaveWhatTheLearnerWants) {
+TEST_F(PaceTest, RecordingLimitIsTheNumberOfStepsToTheNextUpdate) {
     publish(1, 30);
     Episode& episode = begin();
     EXPECT_EQ(episode.recorder.limit(), 30u);
     EXPECT_EQ(episode.version, 1u);
 }
 
-TEST_F(PaceTest, SeveralEpisodesShareWhatIsWantedAndAreAskedAgain) {
+TEST_F(PaceTest, EpisodesShareTheStepsOfTheNextUpdate) {
     publish(1, 30);
     Episode& first = begin();
     Episode& second = begin();
     EXPECT_EQ(second.recorder.limit(), 15u);
     take(second, 15);
-    EXPECT_FALSE(isToBeCut(second));
+    EXPECT_FALSE(shouldCut(second));
     EXPECT_EQ(second.recorder.limit(), 23u);
     take(first, 15);
-    EXPECT_TRUE(isToBeCut(second));
-    EXPECT_TRUE(ship(second));
+    EXPECT_TRUE(shouldCut(second));
+    EXPECT_TRUE(submit(second));
     EXPECT_TRUE(first.isFull());
-    EXPECT_TRUE(isToBeCut(first));
+    EXPECT_TRUE(shouldCut(first));
 }
 
-TEST_F(PaceTest, NoFragmentIsLongerThanOneMayBe) {
-    pace_.restrict(std::nullopt, 10);
+TEST_F(PaceTest, RecordingHasAMaximumLength) {
+    pace_.setServerLimits(std::nullopt, 10);
     publish(1, 30);
     Episode& episode = begin();
     EXPECT_EQ(episode.recorder.limit(), 10u);
     take(episode, 10, false);
-    EXPECT_TRUE(isToBeCut(episode));
+    EXPECT_TRUE(shouldCut(episode));
 }
 
-TEST_F(PaceTest, ANewerModelCutsWhatIsUnderWayButWaitsForRewards) {
+TEST_F(PaceTest, NewerModelCutsRecordingsAfterTheirRewards) {
     publish(1, 30);
     Episode& episode = begin();
     take(episode, 3, false);
     publish(2, 30);
     EXPECT_TRUE(episode.isFull());
-    EXPECT_FALSE(isToBeCut(episode));
+    EXPECT_FALSE(shouldCut(episode));
     EXPECT_EQ(episode.recorder.limit(), 4u);
     for (std::size_t step = 0; step < 3; ++step) episode.recorder.reward(step, 1.0);
-    EXPECT_TRUE(isToBeCut(episode));
+    EXPECT_TRUE(shouldCut(episode));
 }
 
-TEST_F(PaceTest, WhatAModelHasLearntFromIsNoLongerAhead) {
-    pace_.restrict(0, 0);
+TEST_F(PaceTest, LearnedTrajectoriesNoLongerCountAsUnlearned) {
+    pace_.setServerLimits(0, 0);
     publish(1, 10);
     Episode& episode = begin();
     take(episode, 10);
-    ship(episode);
-    Pace::Hold hold = pace_.hold();
-    EXPECT_FALSE(pace_.waitUntilFresh(hold, Seconds(1e-6)));
-    hold.unlock();
+    submit(episode);
+    Pace::Lock lock = pace_.lock();
+    EXPECT_FALSE(pace_.waitUntilFresh(lock, Seconds(1e-6)));
+    lock.unlock();
     publish(2, 10, sequence_);
-    hold.lock();
-    EXPECT_TRUE(pace_.waitUntilFresh(hold, Seconds(1e-6)));
+    lock.lock();
+    EXPECT_TRUE(pace_.waitUntilFresh(lock, Seconds(1e-6)));
 }
 
-TEST_F(PaceTest, AnotherLearnerUnderTheSameNameHasNothingOfWhatWasSent) {
-    pace_.restrict(0, 0);
+TEST_F(PaceTest, NewLineageResetsUnlearnedSteps) {
+    pace_.setServerLimits(0, 0);
     publish(5, 10);
     Episode& episode = begin();
     take(episode, 10);
-    ship(episode);
+    submit(episode);
     publish(1, 10, 0, "second");
-    Pace::Hold hold = pace_.hold();
-    EXPECT_TRUE(pace_.waitUntilFresh(hold, Seconds(1e-6)));
+    Pace::Lock lock = pace_.lock();
+    EXPECT_TRUE(pace_.waitUntilFresh(lock, Seconds(1e-6)));
 }
 
-TEST_F(PaceTest, ThoseWhoWaitAreWokenByAModel) {
-    std::thread waiting([this] { EXPECT_TRUE(pace_.waitForModel(Seconds(std::numeric_limits<double>::infinity()), 3)); });
+TEST_F(PaceTest, ModelWakesWaitingThreads) {
+    const Seconds forever(std::numeric_limits<double>::infinity());
+    std::thread waiting([&] { EXPECT_TRUE(pace_.waitForModel(forever, 3)); });
     publish(1, 10);
     publish(3, 10);
     waiting.join();
 }
 
-TEST_F(PaceTest, OddWishesOfAServerDoNoHarm) {
-    for (const std::uint64_t wants : {std::uint64_t{1}, ~std::uint64_t{0}, endless}) {
+TEST_F(PaceTest, ExtremeServerValuesAreHandled) {
+    for (const std::uint64_t wants : {std::uint64_t{1}, ~std::uint64_t{0}, unlimitedSteps}) {
         publish(wants, wants, ~std::uint64_t{0});
         Episode& episode = begin();
         EXPECT_GE(episode.recorder.limit(), 1u);
         EXPECT_LE(episode.recorder.limit(), 1000u);
         take(episode, 1);
-        ship(episode);
+        submit(episode);
     }
 }
 
-TEST_F(PaceTest, WhatIsRememberedOfWhatWasSentStaysExactHoweverMuchItIs) {
-    publish(1, endless);
+TEST_F(PaceTest, SentStepsStayExactForManyRecordings) {
+    publish(1, unlimitedSteps);
     Episode& episode = begin();
     for (int i = 0; i < 5000; ++i) {
         take(episode, 3);
-        ship(episode);
+        submit(episode);
     }
     publish(2, 4000, 1000);
-    // 12,000 steps are ahead, of which the learner wants every 4,000th to be the last of an update.
+    // 12,000 steps are unlearned, and every 4,000 steps an update is due.
     take(episode, 1);
-    EXPECT_FALSE(ship(episode));
+    EXPECT_FALSE(submit(episode));
     publish(3, 10, 5000);
     EXPECT_EQ(begin().recorder.limit(), 9u / 2 + 1);
 }
 
-TEST_F(PaceTest, EpisodesThatAreOverStandForOthers) {
+TEST_F(PaceTest, EndedEpisodesAreReusedWithANewNumber) {
     publish(1, 10);
     Episode& first = begin();
     const std::uint64_t number = first.number;
     {
-        const Pace::Hold hold = pace_.hold();
-        pace_.stop(hold, first);
+        const Pace::Lock lock = pace_.lock();
+        pace_.endEpisode(lock, first);
     }
     Episode& second = begin();
     EXPECT_EQ(&first, &second);
     EXPECT_NE(second.number, number);
 }
 
-TEST_F(PaceTest, FiguresCountWhatIsUnderWayToo) {
+TEST_F(PaceTest, StatisticsIncludeRecordingsInProgress) {
     publish(1, 10);
     Episode& episode = begin();
     take(episode, 4);
     pace_.countFallback();
     EXPECT_TRUE(pace_.countLateReward());
     EXPECT_FALSE(pace_.countLateReward());
-    const Figures figures = pace_.figures();
-    EXPECT_EQ(figures.decisions, 5u);
-    EXPECT_EQ(figures.fallbackDecisions, 1u);
-    EXPECT_EQ(figures.lateRewards, 2u);
-    EXPECT_EQ(figures.adoptedVersion, 1u);
-    EXPECT_EQ(figures.versionsAdopted, 1u);
+    const DecisionStatistics decisions = pace_.statistics();
+    EXPECT_EQ(decisions.decisions, 5u);
+    EXPECT_EQ(decisions.fallbackDecisions, 1u);
+    EXPECT_EQ(decisions.lateRewards, 2u);
+    EXPECT_EQ(decisions.adoptedVersion, 1u);
+    EXPECT_EQ(decisions.versionsAdopted, 1u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "rl4sys/program.hpp"
+#include "rl4sys/core/program.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,16 +6,16 @@
 #include <cmath>
 #include <limits>
 
-#include "refusal.hpp"
+#include "expect_error.hpp"
 
 namespace rl4sys {
 namespace {
 
-using client::expectRefusal;
+using client::expectError;
 
 const float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// What the operations before a `mode` head make of a row.
+/// Return the result of a program body for one row.
 std::vector<float> resultOf(std::vector<Operation> body, const std::vector<float>& row) {
     body.push_back({"mode", {}, {}, {}});
     const Program program(body, row.size());
@@ -29,13 +29,13 @@ void expectNear(const std::vector<float>& got, const std::vector<float>& expecte
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6) << "number " << i;
 }
 
-/// A cell of one number that remembers what it saw last: gates 0 but the input's share of the new memory.
+/// Return a GRU cell of size 1 whose next memory is tanh of the input.
 Operation makeGru() {
     const Tensor none{{3}, {0, 0, 0}};
     return {"gru", {{{3, 1}, {0, 0, 1}}, {{3, 1}, {0, 0, 0}}, {{3}, {0, -100, 0}}, none}, {{"memory", 0}}, {}};
 }
 
-TEST(ProgramTest, TakesValuesByTheirNumbers) {
+TEST(ProgramTest, OperationsReadInputsByValueNumber) {
     expectNear(resultOf({{"scale", {}, {{"factor", 2}}, {}},
                          {"slice", {}, {{"start", 1}, {"length", 2}}, {0}},
                          {"concat", {}, {}, {2, 1, 2}}},
@@ -43,7 +43,7 @@ TEST(ProgramTest, TakesValuesByTheirNumbers) {
                {2, 3, 2, 4, 6, 2, 3});
 }
 
-TEST(ProgramTest, LeavesAValueAsItWasForThoseWhoNeedItLater) {
+TEST(ProgramTest, InPlaceOperationsKeepValuesThatAreUsedLater) {
     expectNear(resultOf({{"scale", {}, {{"factor", -1}}, {}},
                          {"relu", {}, {}, {1}},
                          {"relu", {}, {}, {0}},
@@ -52,7 +52,7 @@ TEST(ProgramTest, LeavesAValueAsItWasForThoseWhoNeedItLater) {
                {1, -2, -1, 2, 0, 2, 1, 0});
 }
 
-TEST(ProgramTest, ConvolvesAtTheBorderAsIfZerosLayBeyond) {
+TEST(ProgramTest, ConvolutionPadsWithZeros) {
     // Sums of 2 x 2 pixels of a 2 x 2 image with a border of one.
     const Operation conv{"conv2d",
                          {{{1, 2, 2, 1}, {1, 1, 1, 1}}, {{1}, {0.5f}}},
@@ -61,14 +61,14 @@ TEST(ProgramTest, ConvolvesAtTheBorderAsIfZerosLayBeyond) {
     expectNear(resultOf({conv}, {1, 2, 3, 4}), {1.5f, 3.5f, 2.5f, 4.5f, 10.5f, 6.5f, 3.5f, 7.5f, 4.5f});
 }
 
-TEST(ProgramTest, PoolsWithoutItsPaddingAndKeepsNan) {
+TEST(ProgramTest, MaxPoolIgnoresPaddingAndPropagatesNan) {
     const Operation pool{
         "max_pool", {}, {{"height", 2}, {"width", 2}, {"size", 2}, {"stride", 2}, {"padding", 1}}, {}};
     expectNear(resultOf({pool}, {-1, -2, -3, -4}), {-1, -2, -3, -4});
     EXPECT_TRUE(std::isnan(resultOf({pool}, {nan, -2, -3, -4})[0]));
 }
 
-TEST(ProgramTest, AttendsToWhatIsLegal) {
+TEST(ProgramTest, AttentionIgnoresMaskedKeys) {
     const Operation attention{"attention", {}, {{"heads", 1}, {"rows", 1}, {"keys", 2}}, {1, 2, 2, 3}};
     const auto attend = [&](const std::vector<float>& legal) {
         std::vector<float> row{0, 3, 5};
@@ -85,25 +85,25 @@ TEST(ProgramTest, AttendsToWhatIsLegal) {
     EXPECT_TRUE(std::isnan(attend({0, nan})));
 }
 
-TEST(ProgramTest, RemembersUnlessItGivesNan) {
+TEST(ProgramTest, NanDecisionDoesNotChangeTheMemory) {
     const Program program({makeGru(), {"mode", {}, {}, {}}}, 1);
     ASSERT_EQ(program.memorySize(), 1U);
     Scratch scratch;
     Draws draws;
     std::array<float, 1> memory{0.25f};
     std::array<float, 1> action{};
-    const std::array<float, 1> spoilt{nan};
-    EXPECT_TRUE(std::isnan(program.decide(spoilt, draws, scratch, action, memory)));
+    const std::array<float, 1> nanRow{nan};
+    EXPECT_TRUE(std::isnan(program.decide(nanRow, draws, scratch, action, memory)));
     EXPECT_EQ(memory[0], 0.25f);
     const std::array<float, 1> row{0.5f};
     program.decide(row, draws, scratch, action, memory);
     EXPECT_NEAR(memory[0], std::tanh(0.5f), 1e-6);
     EXPECT_EQ(memory[0], action[0]);
-    expectRefusal([&] { program.decide(row, draws, scratch, action); },
-                  "a memory of 0 numbers was given; the policy keeps 1");
+    expectError([&] { program.decide(row, draws, scratch, action); },
+                "a memory of 0 numbers was given; the policy needs 1");
 }
 
-TEST(ProgramTest, DrawsInTheOrderOfItsOperations) {
+TEST(ProgramTest, RandomDrawsFollowTheOrderOfOperations) {
     const Program program({{"noise", {}, {{"size", 2}, {"scale", 0.5}}, {}},
                            {"noise", {}, {{"size", 3}, {"scale", 0}}, {}},
                            {"concat", {}, {}, {1, 2}},
@@ -115,39 +115,39 @@ TEST(ProgramTest, DrawsInTheOrderOfItsOperations) {
     Scratch scratch;
     std::array<float, 5> action{};
     program.decide(std::array<float, 1>{0}, draws, scratch, action);
-    EXPECT_FLOAT_EQ(action[0], static_cast<float>(0.5 * heads::normal(same)));
-    EXPECT_FLOAT_EQ(action[1], static_cast<float>(0.5 * heads::normal(same)));
+    EXPECT_FLOAT_EQ(action[0], static_cast<float>(0.5 * heads::sampleNormal(same)));
+    EXPECT_FLOAT_EQ(action[1], static_cast<float>(0.5 * heads::sampleNormal(same)));
     EXPECT_EQ(action[2], 0.0f);
     EXPECT_EQ(draws.counter, 4U);
 }
 
-TEST(ProgramTest, ForwardIsForWhatDependsOnTheRowAlone) {
+TEST(ProgramTest, ForwardRejectsMemoryNoiseAndMask) {
     Scratch scratch;
     const std::array<float, 1> row{0};
-    const std::string words = "depends on memory, noise or the mask too";
+    const std::string error = "forward needs a program without memory, noise and mask; use act or decide";
     const Program recurrent({makeGru(), {"mode", {}, {}, {}}}, 1);
-    expectRefusal([&] { recurrent.forward(row, scratch); }, words);
+    expectError([&] { recurrent.forward(row, scratch); }, error);
     const Program noisy({{"noise", {}, {{"size", 1}, {"scale", 0}}, {}}, {"mode", {}, {}, {}}}, 1);
-    expectRefusal([&] { noisy.forward(row, scratch); }, words);
+    expectError([&] { noisy.forward(row, scratch); }, error);
     const Program masked({{"slice", {}, {{"start", 0}, {"length", 2}}, {-1}}, {"argmax", {}, {}, {}}}, 1, 2);
-    expectRefusal([&] { masked.forward(row, scratch); }, words);
+    expectError([&] { masked.forward(row, scratch); }, error);
 }
 
-TEST(ProgramTest, SeesTheMaskAsNumbers) {
+TEST(ProgramTest, MaskCanBeAnInput) {
     const Program program({{"scale", {}, {{"factor", -1}}, {-1}}, {"argmax", {}, {}, {}}}, 1, 3);
     Scratch scratch;
     Draws draws;
     const std::array<float, 1> row{0};
     EXPECT_EQ(program.decide(row, std::array<bool, 3>{false, true, true}, draws, scratch).action, 1);
     EXPECT_EQ(program.decide(row, {}, draws, scratch).action, 0);
-    expectRefusal([] { Program({{"slice", {}, {{"start", 0}, {"length", 2}}, {-1}}, {"argmax", {}, {}, {}}}, 1, 3); },
-                  "the head argmax got 2 numbers for a mask of 3");
+    expectError([] { Program({{"slice", {}, {{"start", 0}, {"length", 2}}, {-1}}, {"argmax", {}, {}, {}}}, 1, 3); },
+                "the head argmax got 2 numbers for a mask of 3");
 }
 
-TEST(ProgramTest, MakesSeveralChoicesEachFromItsPart) {
+TEST(ProgramTest, MultiDiscreteHeadDrawsEachPart) {
     const Operation head{"multi_argmax", {{{3}, {2, 1, 3}}}, {}, {}};
     const Program program({head}, 6);
-    EXPECT_TRUE(program.several());
+    EXPECT_TRUE(program.multiDiscrete());
     Scratch scratch;
     Draws draws;
     const std::array<float, 6> row{0, 1, 5, 3, 2, 9};
@@ -156,15 +156,36 @@ TEST(ProgramTest, MakesSeveralChoicesEachFromItsPart) {
     EXPECT_EQ(action, (std::array<std::int64_t, 3>{1, 0, 2}));
     program.decide(row, std::array<bool, 6>{true, false, true, true, true, false}, draws, scratch, action);
     EXPECT_EQ(action, (std::array<std::int64_t, 3>{0, 0, 0}));
-    expectRefusal(
+    expectError(
         [&] { program.decide(row, std::array<bool, 6>{true, true, false, true, true, true}, draws, scratch, action); },
-        "allows none of the 1 choices of a part");
-    expectRefusal([&] { program.decide(row, {}, draws, scratch); }, "room for 1 numbers was given; expected 3");
-    expectRefusal([&] { Program({head}, 7); }, "together the 7 numbers it takes");
+        "allows none of the 1 actions of a part");
+    expectError([&] { program.decide(row, {}, draws, scratch); }, "a buffer of 1 numbers was given; expected 3");
+    expectError([&] { Program({head}, 7); }, "needs whole part sizes of at least 1 that sum to its 7 inputs");
 }
 
-TEST(ProgramTest, ValuesShareRoomOnceTheyAreNotNeeded) {
-    const auto roomOf = [](std::size_t layers) {
+TEST(ProgramTest, RequestForTheWrongActionKindIsRejected) {
+    const Program discrete({{"argmax", {}, {}, {}}}, 2);
+    const Program continuous({{"mode", {}, {}, {}}}, 2);
+    const std::array<float, 4> rows{};
+    const std::span<const float> row = std::span(rows).first(2);
+    Scratch scratch;
+    Draws draws;
+    std::array<std::int64_t, 2> acts{};
+    std::array<float, 4> values{};
+    std::array<float, 2> logProbs{};
+    const std::string noBox = "the policy has discrete actions, but a continuous action was requested";
+    expectError([&] { discrete.decide(row, draws, scratch, std::span(values).first(1)); }, noBox);
+    expectError([&] { discrete.act(rows, draws, scratch, values, logProbs); }, noBox);
+    const std::string noDiscrete = "the policy has continuous actions, but a discrete action was requested";
+    const std::array<bool, 2> mask{true, true};
+    expectError([&] { continuous.decide(row, {}, draws, scratch); }, noDiscrete);
+    expectError([&] { continuous.decide(row, mask, draws, scratch, acts); }, noDiscrete);
+    expectError([&] { continuous.act(rows, {}, draws, scratch, acts, logProbs); }, noDiscrete);
+    EXPECT_EQ(draws.counter, 0U);
+}
+
+TEST(ProgramTest, SpaceOfUnusedValuesIsReused) {
+    const auto sizeOf = [](std::size_t layers) {
         std::vector<Operation> operations;
         for (std::size_t i = 0; i < layers; ++i) operations.push_back({"concat", {}, {}, {}});
         operations.push_back({"mode", {}, {}, {}});
@@ -172,7 +193,7 @@ TEST(ProgramTest, ValuesShareRoomOnceTheyAreNotNeeded) {
         Program(operations, 1000).fit(scratch);
         return scratch.values.size();
     };
-    EXPECT_EQ(roomOf(50), roomOf(2));
+    EXPECT_EQ(sizeOf(50), sizeOf(2));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "rl4sys/recorder.hpp"
+#include "rl4sys/core/recorder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace rl4sys {
 namespace {
 
-/// A policy that remembers: `size` numbers that all move towards the row.
+/// Return a policy with a memory of `size` numbers, all of which move towards the observation.
 Program makeProgram(std::size_t size) {
     const Tensor input{{3 * size, 1}, std::vector<float>(3 * size, 0.5f)};
     const Tensor own{{3 * size, size}, std::vector<float>(3 * size * size, 0.1f)};
@@ -33,11 +33,11 @@ protected:
 
     std::vector<float> closedMemory() {
         const std::array<float, 1> last{0};
-        const Fragment fragment = recorder.close(last, {});
-        return {fragment.memory.begin(), fragment.memory.end()};
+        const RecordingView recording = recorder.close(last, {});
+        return {recording.memory.begin(), recording.memory.end()};
     }
 
-    /// What the program remembers after these observations.
+    /// Return the memory of the program after the given observations.
     static std::vector<float> memoryAfter(const Program& program, const std::vector<float>& observations) {
         std::vector<float> memory(program.memorySize());
         Scratch scratch;
@@ -56,16 +56,16 @@ protected:
     std::array<float, 1> action{};
 };
 
-TEST_F(RecorderTest, HandsOverTheMemoryBeforeEachFragment) {
+TEST_F(RecorderTest, RecordingContainsItsInitialMemory) {
     step(program, 1);
     step(program, 2);
     EXPECT_EQ(closedMemory(), std::vector<float>(3));
     step(program, 3);
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2}));
-    EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2, 3})) << "of a fragment without steps";
+    EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2, 3})) << "recording without steps";
 }
 
-TEST_F(RecorderTest, RemembersOnlyWhatIsCommitted) {
+TEST_F(RecorderTest, OnlyCommittedDecisionsChangeTheMemory) {
     decide(program, 5);
     step(program, 1);
     decide(program, 6);
@@ -74,7 +74,7 @@ TEST_F(RecorderTest, RemembersOnlyWhatIsCommitted) {
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1}));
 }
 
-TEST_F(RecorderTest, KeepsTheMemoryOfStepsThatAreDropped) {
+TEST_F(RecorderTest, DroppedStepsDoNotRestoreTheMemory) {
     step(program, 1);
     step(program, 2);
     recorder.drop(2);
@@ -82,7 +82,7 @@ TEST_F(RecorderTest, KeepsTheMemoryOfStepsThatAreDropped) {
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2}));
 }
 
-TEST_F(RecorderTest, BeginsWithZerosForAMemoryOfAnotherSizeAndANewTrajectory) {
+TEST_F(RecorderTest, MemoryIsZeroAfterARestartOrAChangeOfSize) {
     const Program larger = makeProgram(5);
     step(program, 1);
     closedMemory();
@@ -95,7 +95,7 @@ TEST_F(RecorderTest, BeginsWithZerosForAMemoryOfAnotherSizeAndANewTrajectory) {
     EXPECT_EQ(closedMemory(), std::vector<float>(5));
 }
 
-TEST_F(RecorderTest, HasNoMemoryOfAPolicyThatHasNone) {
+TEST_F(RecorderTest, StatelessPolicyHasNoMemory) {
     step(program, 1);
     closedMemory();
     step(Program({{"mode", {}, {}, {}}}, 1), 2);

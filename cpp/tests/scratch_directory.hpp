@@ -8,12 +8,12 @@
 
 namespace rl4sys::client {
 
-/// A directory of its own for a test, removed with all that is in it.
+/// Temporary directory for a test, deleted by the destructor.
 class ScratchDirectory {
 public:
     ScratchDirectory() {
         std::string name = (std::filesystem::temp_directory_path() / "rl4sys-test-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + " could not be made");
+        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create " + name);
         path_ = name;
     }
     ScratchDirectory(const ScratchDirectory&) = delete;

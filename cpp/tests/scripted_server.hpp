@@ -17,14 +17,14 @@
 
 namespace rl4sys::client {
 
-/// A training server over a real socket that says what a test wants it to say.
+/// Training server on a real socket with scripted behavior.
 ///
-/// By default it welcomes, sends a golden model as version 1, and acknowledges whatever comes.
+/// By default it welcomes clients, sends a golden model as version 1 and acknowledges all trajectories.
 class ScriptedServer final : private v1::Training::Service {
 public:
     using Connection = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
 
-    /// What is said to a client that has introduced itself.
+    /// Sends the first messages to a client after its Hello.
     using Greeting = std::function<void(Connection&, const v1::Hello&)>;
 
     explicit ScriptedServer(std::string model = "categorical.safetensors") : model_(std::move(model)) {
@@ -37,30 +37,30 @@ public:
 
     ~ScriptedServer() override { stop(); }
 
-    void greetBy(Greeting greeting) {
+    void setGreeting(Greeting greeting) {
         const std::lock_guard lock(mutex_);
         greeting_ = std::move(greeting);
     }
 
-    /// Acknowledge nothing from now on.
-    void takeNothing() {
+    /// Stop sending acknowledgements.
+    void stopAcknowledging() {
         const std::lock_guard lock(mutex_);
-        takes_ = false;
+        acknowledges_ = false;
     }
 
-    /// What is answered to requests to act.
-    void actBy(std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act) {
+    /// Set the handler of Act requests.
+    void setActHandler(std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act) {
         const std::lock_guard lock(mutex_);
         act_ = std::move(act);
     }
 
     std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
-    /// At once, as if it had died.
+    /// Stop immediately, as in a crash.
     void stop() {
         {
             const std::lock_guard lock(mutex_);
-            if (present_ != nullptr) present_->TryCancel();
+            if (context_ != nullptr) context_->TryCancel();
         }
         if (server_) server_->Shutdown(std::chrono::system_clock::now());
         server_.reset();
@@ -92,21 +92,21 @@ public:
         connection.Write(message);
     }
 
-    /// Send a further model to whoever is connected, or will be.
+    /// Send another model to the connected client, or to the next one.
     void publish(std::uint64_t version) {
         std::unique_lock lock(mutex_);
-        news_.wait_for(lock, std::chrono::seconds(30), [this] { return connection_ != nullptr; });
+        changed_.wait_for(lock, std::chrono::seconds(30), [this] { return connection_ != nullptr; });
         sendModel(*connection_, version);
     }
 
-    /// Wait until `condition` holds of all that was received; whether it did within half a minute.
-    bool await(const std::function<bool(const std::vector<v1::Trajectory>&)>& condition) {
+    /// Wait up to 30 seconds until `condition` holds for the received trajectories. Returns false on timeout.
+    bool waitUntil(const std::function<bool(const std::vector<v1::Trajectory>&)>& condition) {
         std::unique_lock lock(mutex_);
-        return news_.wait_for(lock, std::chrono::seconds(30), [&] { return condition(received_); });
+        return changed_.wait_for(lock, std::chrono::seconds(30), [&] { return condition(received_); });
     }
 
-    bool awaitSteps(std::size_t steps) {
-        return await([steps](const auto& all) { return stepsOf(all) >= steps; });
+    bool waitForSteps(std::size_t steps) {
+        return waitUntil([steps](const auto& all) { return stepsOf(all) >= steps; });
     }
 
     std::vector<v1::Trajectory> received() {
@@ -132,7 +132,7 @@ private:
         Greeting greeting;
         {
             const std::lock_guard lock(mutex_);
-            present_ = context;
+            context_ = context;
             greeting = greeting_;
         }
         v1::ClientMessage message;
@@ -140,12 +140,12 @@ private:
         {
             const std::lock_guard lock(mutex_);
             connection_ = connection;
-            news_.notify_all();
+            changed_.notify_all();
         }
-        while (connection->Read(&message)) take(*connection, message);
+        while (connection->Read(&message)) onTrajectories(*connection, message);
         const std::lock_guard lock(mutex_);
         connection_ = nullptr;
-        present_ = nullptr;
+        context_ = nullptr;
         return grpc::Status::OK;
     }
 
@@ -154,7 +154,7 @@ private:
         return act_(*request, *reply);
     }
 
-    void take(Connection& connection, const v1::ClientMessage& message) {
+    void onTrajectories(Connection& connection, const v1::ClientMessage& message) {
         const std::lock_guard lock(mutex_);
         v1::ServerMessage answer;
         for (const std::string& bytes : message.trajectories().trajectory()) {
@@ -162,17 +162,17 @@ private:
             trajectory.ParseFromString(bytes);
             answer.mutable_ack()->set_sequence(trajectory.sequence());
         }
-        if (takes_ && answer.has_ack()) connection.Write(answer);
-        news_.notify_all();
+        if (acknowledges_ && answer.has_ack()) connection.Write(answer);
+        changed_.notify_all();
     }
 
     std::string model_;
     std::mutex mutex_;
-    std::condition_variable news_;
+    std::condition_variable changed_;
     Greeting greeting_;
     std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act_;
-    bool takes_ = true;
-    grpc::ServerContext* present_ = nullptr;
+    bool acknowledges_ = true;
+    grpc::ServerContext* context_ = nullptr;
     Connection* connection_ = nullptr;
     std::vector<v1::Trajectory> received_;
     int port_ = 0;

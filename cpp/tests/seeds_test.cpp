@@ -32,7 +32,7 @@ constexpr std::pair<std::uint64_t, std::uint64_t> keysOfNumpy[] = {
     {18446744073709551615U, 1268942265879420026U},
 };
 
-TEST(SeedsTest, GivesTheKeysThatNumpyGives) {
+TEST(SeedsTest, MatchesNumpy) {
     for (const auto& [seed, key] : keysOfNumpy) EXPECT_EQ(drawsKey(seed), key) << "seed " << seed;
 }
 

@@ -6,66 +6,67 @@
 #include <nlohmann/json.hpp>
 
 #include "golden.hpp"
-#include "refusal.hpp"
-#include "sealed.hpp"
+#include "expect_error.hpp"
+#include "with_checksum.hpp"
 
 namespace rl4sys::client {
 namespace {
 
 using nlohmann::json;
 
-/// A golden snapshot that can be changed and sealed again.
-struct Draft {
+/// Golden snapshot with editable metadata and weights.
+struct EditableSnapshot {
     std::string blob;
     TensorFile file;
 
-    explicit Draft(const std::string& name) : blob(goldenFile(name + ".safetensors")), file(decodeTensors(blob)) {}
-    Draft(const Draft&) = delete;
-    Draft& operator=(const Draft&) = delete;
+    explicit EditableSnapshot(const std::string& name)
+        : blob(goldenFile(name + ".safetensors")), file(decodeTensors(blob)) {}
+    EditableSnapshot(const EditableSnapshot&) = delete;
+    EditableSnapshot& operator=(const EditableSnapshot&) = delete;
 
     json program() const { return json::parse(file.metadata.at("program")); }
     void setProgram(const json& program) { file.metadata["program"] = program.dump(); }
-    Snapshot read() const { return Snapshot::fromBytes(sealed(file)); }
+    Snapshot read() const { return Snapshot::fromBytes(withChecksum(file)); }
 };
 
-/// What is said of a golden snapshot whose program was changed by `change`.
+/// Expect an error for a golden snapshot after `change` modified its program.
 template <typename Change>
-void expectProgramRefusal(const std::string& name, Change change, const std::string& words) {
-    Draft draft(name);
-    json program = draft.program();
+void expectProgramError(const std::string& name, Change change, const std::string& text) {
+    EditableSnapshot snapshot(name);
+    json program = snapshot.program();
     change(program);
-    draft.setProgram(program);
-    expectRefusal([&] { draft.read(); }, words);
+    snapshot.setProgram(program);
+    expectError([&] { snapshot.read(); }, text);
 }
 
-TEST(SnapshotTest, ReadsWhatPythonWrote) {
+TEST(SnapshotTest, ReadsSnapshotsOfPython) {
     const Snapshot snapshot = Snapshot::fromBytes(goldenFile("categorical_masked.safetensors"));
     EXPECT_EQ(snapshot.version, 1);
     EXPECT_TRUE(snapshot.spec.masked());
-    EXPECT_EQ(snapshot.spec.choices, 7U);
+    EXPECT_EQ(snapshot.spec.actionCount, 7U);
     EXPECT_EQ(snapshot.program->inputSize(), 8U);
     EXPECT_EQ(snapshot.program->outputSize(), 7U);
     EXPECT_TRUE(snapshot.program->discrete());
 }
 
-TEST(SnapshotTest, SealsAsPythonDoes) {
+TEST(SnapshotTest, ComputesTheChecksumOfPython) {
     for (const char* name : {"categorical", "epsilon_greedy_masked", "squashed_gaussian", "squashed_mode"}) {
-        const Draft draft(name);
-        EXPECT_EQ(sealed(draft.file), draft.blob) << name;
+        const EditableSnapshot snapshot(name);
+        EXPECT_EQ(withChecksum(snapshot.file), snapshot.blob) << name;
     }
 }
 
-TEST(SnapshotTest, RefusesEveryDamagedWeight) {
+TEST(SnapshotTest, RejectsEveryDamagedWeight) {
     const std::string whole = goldenFile("squashed_mode.safetensors");
     const std::size_t start = decodeTensors(whole).arrays.at("high").bytes.data() - whole.data();
     for (std::size_t place = start; place < whole.size(); ++place) {
         std::string damaged = whole;
         damaged[place] = static_cast<char>(damaged[place] ^ (1 << place % 8));
-        expectRefusal([&] { Snapshot::fromBytes(damaged); }, "do not match their checksum: the file is damaged");
+        expectError([&] { Snapshot::fromBytes(damaged); }, "do not match their checksum: the file is damaged");
     }
 }
 
-TEST(SnapshotTest, RefusesEveryDamageToTheProgram) {
+TEST(SnapshotTest, RejectsEveryDamagedByteOfTheProgram) {
     const std::string whole = goldenFile("squashed_mode.safetensors");
     const std::size_t start = whole.find("\"program\"");
     const std::size_t end = whole.find("\"sha256\"");
@@ -73,30 +74,30 @@ TEST(SnapshotTest, RefusesEveryDamageToTheProgram) {
     for (std::size_t place = start; place < end; ++place) {
         std::string damaged = whole;
         damaged[place] = static_cast<char>(damaged[place] ^ 1);
-        refusalOf([&] { Snapshot::fromBytes(damaged); });
+        errorOf([&] { Snapshot::fromBytes(damaged); });
     }
 }
 
-TEST(SnapshotTest, RefusesEverySnapshotThatIsCutShort) {
+TEST(SnapshotTest, RejectsTruncatedSnapshots) {
     const std::string whole = goldenFile("mode.safetensors");
     for (std::size_t size = 0; size < whole.size(); size += 5) {
-        refusalOf([&] { Snapshot::fromBytes(std::string_view(whole).substr(0, size)); });
+        errorOf([&] { Snapshot::fromBytes(std::string_view(whole).substr(0, size)); });
     }
 }
 
-TEST(SnapshotTest, RefusesMetadataThatLies) {
+TEST(SnapshotTest, RejectsInvalidMetadata) {
     const std::string deep(100'000, '[');
-    const std::vector<std::array<std::string, 3>> lies{
+    const std::vector<std::array<std::string, 3>> cases{
         {"format", "rl4sys.snapshot.2", "not a policy snapshot: its format is rl4sys.snapshot.2"},
-        {"version", "one", "damaged metadata: the version is 'one'"},
-        {"version", "", "damaged metadata"},
-        {"version", "99999999999999999999", "damaged metadata"},
-        {"spec", "5", "not the description of a spec"},
-        {"spec", "nonsense", "damaged metadata: spec"},
-        {"spec", deep, "damaged metadata: spec: it is nested too deep"},
-        {"program", deep, "damaged metadata: program: it is nested too deep"},
+        {"version", "one", "metadata of a policy snapshot is damaged: the version is 'one'"},
+        {"version", "", "metadata of a policy snapshot is damaged"},
+        {"version", "99999999999999999999", "metadata of a policy snapshot is damaged"},
+        {"spec", "5", "not a spec"},
+        {"spec", "nonsense", "metadata of a policy snapshot is damaged: spec"},
+        {"spec", deep, "metadata of a policy snapshot is damaged: spec: it is nested too deeply"},
+        {"program", deep, "metadata of a policy snapshot is damaged: program: it is nested too deeply"},
         {"program", "{}", "not a policy program"},
-        {"program", "[]", "not a policy program: there is no operation"},
+        {"program", "[]", "not a policy program: no operation"},
         {"program", "[3]", "not a policy program"},
         {"program", R"([{"name": "mode", "weights": [], "options": 3}])", "not a policy program"},
         {"program", R"([{"name": "mode", "weights": [], "options": {"x": true}}])", "not a policy program"},
@@ -104,155 +105,156 @@ TEST(SnapshotTest, RefusesMetadataThatLies) {
         {"program", R"([{"name": "mode", "weights": [1], "options": {}}])", "not a policy program"},
         {"program", R"([{"name": 3, "weights": [], "options": {}}])", "not a policy program"},
         {"program", R"([{"name": "mode", "weights": []}])", "not a policy program"},
-        {"program", R"([{"name": "mode", "weights": [], "options": {"x": NaN}}])", "damaged metadata: program"},
+        {"program", R"([{"name": "mode", "weights": [], "options": {"x": NaN}}])",
+         "metadata of a policy snapshot is damaged: program"},
     };
-    for (const auto& [name, value, words] : lies) {
-        Draft draft("mode");
-        draft.file.metadata[name] = value;
-        expectRefusal([&] { draft.read(); }, words);
+    for (const auto& [name, value, text] : cases) {
+        EditableSnapshot snapshot("mode");
+        snapshot.file.metadata[name] = value;
+        expectError([&] { snapshot.read(); }, text);
     }
 }
 
-TEST(SnapshotTest, RefusesMetadataThatIsNotThere) {
+TEST(SnapshotTest, RejectsMissingMetadata) {
     for (const char* name : {"format", "version", "spec", "program"}) {
-        Draft draft("mode");
-        draft.file.metadata.erase(name);
-        refusalOf([&] { Snapshot::fromBytes(encodeTensors(draft.file.arrays, draft.file.metadata)); });
+        EditableSnapshot snapshot("mode");
+        snapshot.file.metadata.erase(name);
+        errorOf([&] { Snapshot::fromBytes(encodeTensors(snapshot.file.arrays, snapshot.file.metadata)); });
     }
-    Draft draft("mode");
-    draft.file.metadata.erase("sha256");
-    expectRefusal([&] { Snapshot::fromBytes(encodeTensors(draft.file.arrays, draft.file.metadata)); }, "checksum");
+    EditableSnapshot snapshot("mode");
+    snapshot.file.metadata.erase("sha256");
+    expectError([&] { Snapshot::fromBytes(encodeTensors(snapshot.file.arrays, snapshot.file.metadata)); }, "checksum");
 }
 
-TEST(SnapshotTest, RefusesOperationsOutsideTheClosedSet) {
-    expectProgramRefusal("mode", [](json& program) { program[1]["name"] = "exec"; },
-                         "needs the operation 'exec', which this version of rl4sys does not know: upgrade it");
-    expectProgramRefusal("mode", [](json& program) { program[1]["weights"] = {"layer0.bias"}; },
+TEST(SnapshotTest, RejectsUnknownOrMalformedOperations) {
+    expectProgramError("mode", [](json& program) { program[1]["name"] = "exec"; },
+                         "needs the operation 'exec', which this version of rl4sys does not support; upgrade rl4sys");
+    expectProgramError("mode", [](json& program) { program[1]["weights"] = {"layer0.bias"}; },
                          R"(elu takes 0 weights, got ["layer0.bias"])");
-    expectProgramRefusal("mode", [](json& program) { program[1]["options"]["alpha"] = 1.0; },
+    expectProgramError("mode", [](json& program) { program[1]["options"]["alpha"] = 1.0; },
                          R"(elu takes finite [] as options, got {"alpha":1.0})");
-    expectProgramRefusal("squashed_gaussian", [](json& program) { program.back()["options"].erase("log_std_min"); },
+    expectProgramError("squashed_gaussian", [](json& program) { program.back()["options"].erase("log_std_min"); },
                          R"(takes finite ["log_std_max","log_std_min"] as options, got {"log_std_max":0.25})");
 }
 
-TEST(SnapshotTest, RefusesOptionsThatAreNotWholeOrOutOfRange) {
+TEST(SnapshotTest, RejectsOptionsOutOfRange) {
     for (const double rows : {0.0, -1.0, 2.5, 16777217.0, 1e300}) {
-        expectProgramRefusal("items", [&](json& program) { program[3]["options"]["rows"] = rows; },
+        expectProgramError("items", [&](json& program) { program[3]["options"]["rows"] = rows; },
                              "linear takes a whole number from 1 to 16777216 as rows, got ");
     }
-    expectProgramRefusal("cnn", [](json& program) { program[3]["options"]["padding"] = 2; },
-                         "max_pool takes a padding smaller than its size");
+    expectProgramError("cnn", [](json& program) { program[3]["options"]["padding"] = 2; },
+                         "max_pool needs a padding smaller than its size");
 }
 
-TEST(SnapshotTest, RefusesInputsThatAreNoValuesBefore) {
+TEST(SnapshotTest, RejectsInvalidInputs) {
     const auto withInputs = [](const json& inputs) {
         return [inputs](json& program) { program[4]["inputs"] = inputs; };
     };
-    expectProgramRefusal("items", withInputs(json::array({5})),
-                         "layer_norm (operation 5) takes the value 5; before it there are -1 to 4");
-    expectProgramRefusal("items", withInputs(json::array({4, 4})), "layer_norm takes 1 to 1 inputs, got 2");
+    expectProgramError("items", withInputs(json::array({5})),
+                         "layer_norm (operation 5) uses value 5 as input; expected -1 to 4");
+    expectProgramError("items", withInputs(json::array({4, 4})), "layer_norm takes 1 to 1 inputs, got 2");
     for (const json& input : {json(-2), json(4097), json(0.5), json(true), json("4"), json(nullptr),
                               json(std::uint64_t{0} - 1), json(std::uint64_t{1} << 63)}) {
-        expectProgramRefusal("items", withInputs(json::array({input})), "not a policy program: there is no value ");
+        expectProgramError("items", withInputs(json::array({input})), "not a policy program: invalid input ");
     }
-    expectProgramRefusal("items", withInputs(4), "not a policy program");
-    expectProgramRefusal("gru", [](json& program) { program[2]["name"] = "add"; }, "add takes 2 to 2 inputs, got 1");
-    expectProgramRefusal("noise", [](json& program) { program[1]["inputs"] = json::array({0}); },
+    expectProgramError("items", withInputs(4), "not a policy program");
+    expectProgramError("gru", [](json& program) { program[2]["name"] = "add"; }, "add takes 2 to 2 inputs, got 1");
+    expectProgramError("noise", [](json& program) { program[1]["inputs"] = json::array({0}); },
                          "noise takes 0 to 0 inputs, got 1");
-    expectProgramRefusal("noise", [](json& program) { program[2]["inputs"] = {0, 1, -1}; },
-                         "the program uses the mask, and its actions are continuous: they have none");
+    expectProgramError("noise", [](json& program) { program[2]["inputs"] = {0, 1, -1}; },
+                         "the program uses the mask, but its actions are continuous and have none");
 }
 
-TEST(SnapshotTest, RefusesAProgramOfTooManyOperationsOrNumbers) {
+TEST(SnapshotTest, RejectsTooLargePrograms) {
     const json tanh{{"name", "tanh"}, {"weights", json::array()}, {"options", json::object()}};
     const auto longer = [&](std::size_t count) {
         return [&, count](json& program) { program.insert(program.begin(), count, tanh); };
     };
-    expectProgramRefusal("mode", longer(4096), "operations; it can have 4096");
-    expectProgramRefusal("noise", [](json& program) { program[1]["options"]["size"] = 16777210; },
-                         "noise takes the values beyond 2**24 numbers together");
-    expectProgramRefusal("cnn", [](json& program) { program[2]["options"]["padding"] = 16777216; },
-                         "conv2d takes the values beyond 2**24 numbers together");
-    Draft draft("mode");
-    json program = draft.program();
+    expectProgramError("mode", longer(4096), "operations; the maximum is 4096");
+    expectProgramError("noise", [](json& program) { program[1]["options"]["size"] = 16777210; },
+                         "noise exceeds the limit of 2**24 numbers for all values of a program");
+    expectProgramError("cnn", [](json& program) { program[2]["options"]["padding"] = 16777216; },
+                         "conv2d exceeds the limit of 2**24 numbers for all values of a program");
+    EditableSnapshot snapshot("mode");
+    json program = snapshot.program();
     longer(4096 - program.size())(program);
-    draft.setProgram(program);
-    EXPECT_EQ(draft.read().program->actionSize(), 3U);
+    snapshot.setProgram(program);
+    EXPECT_EQ(snapshot.read().program->actionSize(), 3U);
 }
 
-TEST(SnapshotTest, RefusesMemoriesThatOverlapOrReachTooFar) {
-    expectProgramRefusal("lstm", [](json& program) { program[0]["options"]["memory"] = 5; },
-                         "lstm has the memory from 5 to 23; another has it up to 6");
-    expectProgramRefusal("lstm", [](json& program) { program[0]["options"]["memory"] = 16777216 - 17; },
-                         "and 2**24 is the most there can be");
-    EXPECT_EQ(Draft("lstm").read().program->memorySize(), 26U);
+TEST(SnapshotTest, RejectsOverlappingOrTooLargeMemories) {
+    expectProgramError("lstm", [](json& program) { program[0]["options"]["memory"] = 5; },
+                         "lstm uses the memory from 5 to 23, but it is in use up to 6");
+    expectProgramError("lstm", [](json& program) { program[0]["options"]["memory"] = 16777216 - 17; },
+                         "; the maximum is 2**24");
+    EXPECT_EQ(EditableSnapshot("lstm").read().program->memorySize(), 26U);
 }
 
-TEST(SnapshotTest, RefusesAHeadThatIsNotLastOrNotThere) {
-    expectProgramRefusal("mode", [](json& program) { program.push_back(program.back()); },
-                         "a program ends in exactly one of the heads");
-    expectProgramRefusal("mode", [](json& program) { program.erase(program.size() - 1); },
-                         "a program ends in exactly one of the heads");
+TEST(SnapshotTest, RejectsMissingOrMisplacedHead) {
+    expectProgramError("mode", [](json& program) { program.push_back(program.back()); },
+                         "a program must end in exactly one head");
+    expectProgramError("mode", [](json& program) { program.erase(program.size() - 1); },
+                         "a program must end in exactly one head");
 }
 
-TEST(SnapshotTest, RefusesWeightsThatAreMissingOrDoNotFit) {
-    expectProgramRefusal("mode", [](json& program) { program[0]["weights"] = {"layer0.weight", "nothing"}; },
-                         R"(linear needs the weights ["nothing"], which the snapshot does not have)");
-    expectProgramRefusal("mode", [](json& program) { program[0]["weights"] = {"layer0.bias", "layer0.bias"}; },
+TEST(SnapshotTest, RejectsMissingOrMismatchedWeights) {
+    expectProgramError("mode", [](json& program) { program[0]["weights"] = {"layer0.weight", "nothing"}; },
+                         R"(linear needs the weights ["nothing"], which are missing in the snapshot)");
+    expectProgramError("mode", [](json& program) { program[0]["weights"] = {"layer0.bias", "layer0.bias"}; },
                          "linear got weights of shapes");
-    expectProgramRefusal("mode", [](json& program) { program.erase(0); }, "linear got weights of shapes");
+    expectProgramError("mode", [](json& program) { program.erase(0); }, "linear got weights of shapes");
 }
 
-TEST(SnapshotTest, RefusesWeightsThatAreNotFloat32) {
-    Draft draft("mode");
-    ArrayView& bias = draft.file.arrays.at("layer0.bias");
+TEST(SnapshotTest, RejectsWeightsThatAreNotFloat32) {
+    EditableSnapshot snapshot("mode");
+    ArrayView& bias = snapshot.file.arrays.at("layer0.bias");
     bias.dtype = "I32";
-    expectRefusal([&] { draft.read(); }, "linear takes weights of F32; 'layer0.bias' is of I32");
+    expectError([&] { snapshot.read(); }, "linear takes weights of F32; 'layer0.bias' is of I32");
 }
 
-TEST(SnapshotTest, RefusesWeightsOfNoNumbers) {
-    Draft draft("mode");
-    draft.file.arrays.at("layer0.weight") = {"F32", {0, 8}, {}};
-    draft.file.arrays.at("layer0.bias") = {"F32", {0}, {}};
-    expectRefusal([&] { draft.read(); }, "linear got weights of shapes");
+TEST(SnapshotTest, RejectsEmptyWeights) {
+    EditableSnapshot snapshot("mode");
+    snapshot.file.arrays.at("layer0.weight") = {"F32", {0, 8}, {}};
+    snapshot.file.arrays.at("layer0.bias") = {"F32", {0}, {}};
+    expectError([&] { snapshot.read(); }, "linear got weights of shapes");
 }
 
-TEST(SnapshotTest, RefusesAProgramThatRepeatsItsWeightsBeyondMeasure) {
+TEST(SnapshotTest, RejectsExcessiveReuseOfWeights) {
     const auto repeated = [](json& program) {
-        // From 16 to 16 numbers, so that it fits any number of times.
+        // A layer with 16 inputs and 16 outputs can be repeated any number of times.
         const json square = program[2];
         for (int times = 0; times < 1000; ++times) program.insert(program.begin() + 2, square);
     };
-    expectProgramRefusal("mode", repeated, "take more than 4 times the weights that its snapshot has");
+    expectProgramError("mode", repeated, "take more than 4 times the weights in its snapshot");
 }
 
-TEST(SnapshotTest, AcceptsAProgramThatUsesALayerTwice) {
-    Draft draft("mode");
-    json program = draft.program();
+TEST(SnapshotTest, AcceptsALayerUsedTwice) {
+    EditableSnapshot snapshot("mode");
+    json program = snapshot.program();
     program.insert(program.begin() + 2, json(program[2]));
-    draft.setProgram(program);
-    EXPECT_EQ(draft.read().program->actionSize(), 3U);
+    snapshot.setProgram(program);
+    EXPECT_EQ(snapshot.read().program->actionSize(), 3U);
 }
 
-TEST(SnapshotTest, RefusesAProgramThatDoesNotFitItsSpec) {
+TEST(SnapshotTest, RejectsProgramsThatDoNotMatchTheSpec) {
     const auto withAction = [](const std::string& name, const json& action) {
-        Draft draft(name);
-        json spec = json::parse(draft.file.metadata.at("spec"));
+        EditableSnapshot snapshot(name);
+        json spec = json::parse(snapshot.file.metadata.at("spec"));
         spec["action"] = action;
-        draft.file.metadata["spec"] = spec.dump();
-        return [blob = sealed(draft.file)] { Snapshot::fromBytes(blob); };
+        snapshot.file.metadata["spec"] = spec.dump();
+        return [blob = withChecksum(snapshot.file)] { Snapshot::fromBytes(blob); };
     };
     const json box{{"kind", "box"}, {"shape", {5}}, {"dtype", "float32"}, {"low", {nullptr}}, {"high", {nullptr}}};
-    const json choices{{"kind", "discrete"}, {"choices", 3}};
-    expectRefusal(withAction("mode", choices), "the head mode does not draw actions of choices of 3");
-    expectRefusal(withAction("argmax", box), "the head argmax does not draw actions of a box of 5");
-    expectRefusal(withAction("argmax", choices), "the program gives 4 numbers for an action space of 3");
-    expectRefusal(withAction("mode", box), "the program gives 3 numbers for an action space of 5");
-    expectRefusal(withAction("squashed_mode", box), "the program gives 6 numbers for an action space of 5");
-    const std::string others = "the head draws other choices than the spec has";
-    expectRefusal(withAction("argmax", {{"kind", "multi_discrete"}, {"choices", {4}}}), others);
-    expectRefusal(withAction("multi_argmax", {{"kind", "multi_discrete"}, {"choices", {1, 3, 4}}}), others);
-    expectRefusal(withAction("multi_argmax", {{"kind", "discrete"}, {"choices", 8}}), others);
+    const json discrete{{"kind", "discrete"}, {"choices", 3}};
+    expectError(withAction("mode", discrete), "the head mode does not produce actions of Discrete 3");
+    expectError(withAction("argmax", box), "the head argmax does not produce actions of Box 5");
+    expectError(withAction("argmax", discrete), "the program outputs 4 values for an action space of 3");
+    expectError(withAction("mode", box), "the program outputs 3 values for an action space of 5");
+    expectError(withAction("squashed_mode", box), "the program outputs 6 values for an action space of 5");
+    const std::string mismatch = "the head and the spec have different discrete actions";
+    expectError(withAction("argmax", {{"kind", "multi_discrete"}, {"choices", {4}}}), mismatch);
+    expectError(withAction("multi_argmax", {{"kind", "multi_discrete"}, {"choices", {1, 3, 4}}}), mismatch);
+    expectError(withAction("multi_argmax", {{"kind", "discrete"}, {"choices", 8}}), mismatch);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr std::size_t contentSize = 100;
 constexpr std::size_t frameSize = contentSize + 20;
 constexpr std::uint64_t everything = std::numeric_limits<std::uint64_t>::max();
 
-Parcel parcel(std::uint64_t sequence) {
+EncodedTrajectory trajectory(std::uint64_t sequence) {
     return {sequence, 10, std::string(contentSize, static_cast<char>(sequence))};
 }
 
@@ -36,14 +36,14 @@ std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t last) {
 }
 
 void append(Spool& spool, std::uint64_t first, std::uint64_t last) {
-    for (const std::uint64_t sequence : range(first, last)) ASSERT_FALSE(spool.append(parcel(sequence)));
+    for (const std::uint64_t sequence : range(first, last)) ASSERT_FALSE(spool.append(trajectory(sequence)));
 }
 
-/// The sequences of what can still be read, which must be as it was written.
+/// Read and verify all remaining trajectories; returns their sequences.
 std::vector<std::uint64_t> readAll(Spool& spool) {
     std::vector<std::uint64_t> sequences;
-    while (const std::optional<Parcel> next = spool.next()) {
-        EXPECT_EQ(*next, parcel(next->sequence));
+    while (const std::optional<EncodedTrajectory> next = spool.readNext()) {
+        EXPECT_EQ(*next, trajectory(next->sequence));
         sequences.push_back(next->sequence);
     }
     return sequences;
@@ -72,63 +72,63 @@ protected:
     fs::path home() const { return scratch_.path() / "home"; }
     fs::path directory() const { return home() / "0001"; }
 
-    /// A segment takes two parcels.
+    /// Return a spool in which two trajectories fit in a segment.
     Spool spool() const { return Spool(directory(), 8 * 2 * frameSize, "hello"); }
 
-    /// As a process leaves it that dies.
+    /// Leave a spool with trajectories `first` to `last`, like a crashed process.
     void leave(std::uint64_t first, std::uint64_t last) const {
         Spool dying = spool();
         append(dying, first, last);
     }
 
-    std::unique_ptr<Spool> left() const { return Spool::ofTheDead(directory()); }
+    std::unique_ptr<Spool> openAbandoned() const { return Spool::openAbandoned(directory()); }
 
 private:
     ScratchDirectory scratch_;
 };
 
-TEST_F(SpoolTest, TouchesTheDiskWithTheFirstParcelOnly) {
+TEST_F(SpoolTest, CreatesNoFilesBeforeTheFirstTrajectory) {
     Spool spool = this->spool();
-    EXPECT_FALSE(spool.next());
-    spool.forget(everything);
+    EXPECT_FALSE(spool.readNext());
+    spool.removeUpTo(everything);
     spool.close();
     EXPECT_FALSE(fs::exists(home()));
 }
 
-TEST_F(SpoolTest, GivesBackInOrderAndKeepsUntilForgotten) {
+TEST_F(SpoolTest, ReadsInOrderAndKeepsFilesUntilRemoved) {
     Spool spool = this->spool();
     append(spool, 1, 9);
     EXPECT_EQ(spool.bytes(), 9 * frameSize);
     EXPECT_EQ(spool.waitingSteps(), 90u);
-    EXPECT_EQ(spool.room(), 7 * frameSize);
+    EXPECT_EQ(spool.freeBytes(), 7 * frameSize);
     EXPECT_EQ(readAll(spool), range(1, 9));
     EXPECT_EQ(spool.waitingSteps(), 0u);
     EXPECT_EQ(segmentsIn(directory()).size(), 5u);
 
-    spool.forget(5);
+    spool.removeUpTo(5);
     EXPECT_EQ(segmentsIn(directory()).size(), 3u) << "the third holds 5 and 6";
     append(spool, 10, 11);
     EXPECT_EQ(readAll(spool), range(10, 11));
-    spool.forget(11);
+    spool.removeUpTo(11);
     EXPECT_EQ(spool.bytes(), 0u);
     spool.close();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(SpoolTest, WritesFramesAsPythonDoes) {
+TEST_F(SpoolTest, FrameFormatMatchesPython) {
     Spool spool = this->spool();
     ASSERT_FALSE(spool.append({0x0102030405060708, 3, "abc"}));
     const std::vector<fs::path> segments = segmentsIn(directory());
     ASSERT_EQ(segments.size(), 1u);
     EXPECT_EQ(segments.front().filename(), "00072623859790382856.segment");
-    // By rl4sys.client.spool.
+    // Frame written by rl4sys.client.spool in Python.
     constexpr std::array<unsigned char, 23> frame = {8, 7, 6, 5, 4, 3, 2, 1, 3, 0, 0, 0,
                                                      3, 0, 0, 0, 0x8D, 0x23, 0x15, 0x9D, 'a', 'b', 'c'};
     EXPECT_EQ(contentOf(segments.front()), std::string(frame.begin(), frame.end()));
     EXPECT_EQ(contentOf(directory() / "hello"), "hello");
 }
 
-TEST_F(SpoolTest, MakesDirectoriesForItsOwnUserOnly) {
+TEST_F(SpoolTest, CreatesPrivateDirectories) {
     Spool spool = this->spool();
     append(spool, 1, 1);
     for (const fs::path& made : {home(), directory()}) {
@@ -136,35 +136,35 @@ TEST_F(SpoolTest, MakesDirectoriesForItsOwnUserOnly) {
     }
 }
 
-TEST_F(SpoolTest, DoesNotUseWhatSomebodyElsePreparedWhereAnybodyCanWrite) {
-    if (::getuid() != 0) GTEST_SKIP() << "only root can make a directory of somebody else";
+TEST_F(SpoolTest, DoesNotUseADirectoryOfAnotherUser) {
+    if (::getuid() != 0) GTEST_SKIP() << "only root can create a directory of another user";
     fs::create_directory(home());
     fs::create_directory(directory());
     fs::permissions(home(), fs::perms::all | fs::perms::sticky_bit);
     ASSERT_EQ(::chown(directory().c_str(), 12345, 12345), 0);
     Spool spool = this->spool();
-    EXPECT_EQ(spool.append(parcel(1)), SpoolProblem::somebodyElses);
+    EXPECT_EQ(spool.append(trajectory(1)), SpoolError::foreignOwner);
     EXPECT_TRUE(fs::is_empty(directory()));
 
     fs::permissions(home(), fs::perms::owner_all);
-    EXPECT_FALSE(spool.append(parcel(1))) << "where only we can write, we have put it there";
+    EXPECT_FALSE(spool.append(trajectory(1))) << "a private parent directory is trusted";
 }
 
-TEST_F(SpoolTest, DoesNotSendWhatSomebodyElseLeftInOurName) {
-    if (::getuid() != 0) GTEST_SKIP() << "only root can make a directory of somebody else";
+TEST_F(SpoolTest, DoesNotOpenASpoolOfAnotherUser) {
+    if (::getuid() != 0) GTEST_SKIP() << "only root can create a directory of another user";
     leave(1, 3);
     fs::permissions(home(), fs::perms::all | fs::perms::sticky_bit);
-    EXPECT_NE(left(), nullptr) << "it is ours";
+    EXPECT_NE(openAbandoned(), nullptr) << "owned by this user";
     ASSERT_EQ(::chown(directory().c_str(), 12345, 12345), 0);
-    EXPECT_EQ(left(), nullptr);
+    EXPECT_EQ(openAbandoned(), nullptr);
 }
 
-TEST_F(SpoolTest, SaysWhatIsInTheWay) {
+TEST_F(SpoolTest, ReportsAFileInPlaceOfTheDirectory) {
     overwrite(home(), "not a directory");
-    EXPECT_EQ(spool().append(parcel(1)), std::errc::not_a_directory);
+    EXPECT_EQ(spool().append(trajectory(1)), std::errc::not_a_directory);
 }
 
-TEST_F(SpoolTest, BelongsToOneProcessAtATime) {
+TEST_F(SpoolTest, DirectoryIsUsedByOneProcessAtATime) {
     std::array<int, 2> ready{};
     std::array<int, 2> end{};
     ASSERT_EQ(::pipe(ready.data()), 0);
@@ -175,14 +175,14 @@ TEST_F(SpoolTest, BelongsToOneProcessAtATime) {
     if (child == 0) {
         ::close(end[1]);
         Spool theirs = spool();
-        byte = theirs.append(parcel(1)) ? 'n' : 'y';
+        byte = theirs.append(trajectory(1)) ? 'n' : 'y';
         if (::write(ready[1], &byte, 1) == 1) ::_exit(::read(end[0], &byte, 1) == 0 ? 0 : 1);
         ::_exit(1);
     }
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
     EXPECT_EQ(byte, 'y');
-    EXPECT_EQ(left(), nullptr) << "it lives";
-    EXPECT_EQ(spool().append(parcel(2)), SpoolProblem::inUse);
+    EXPECT_EQ(openAbandoned(), nullptr) << "the process is alive";
+    EXPECT_EQ(spool().append(trajectory(2)), SpoolError::inUse);
 
     ::close(end[1]);
     int status = -1;
@@ -190,120 +190,120 @@ TEST_F(SpoolTest, BelongsToOneProcessAtATime) {
     EXPECT_EQ(status, 0);
     for (const int number : {ready[0], ready[1], end[0]}) ::close(number);
 
-    const std::unique_ptr<Spool> heirs = left();
-    ASSERT_NE(heirs, nullptr) << "it is dead";
-    EXPECT_EQ(readAll(*heirs), range(1, 1));
+    const std::unique_ptr<Spool> spool = openAbandoned();
+    ASSERT_NE(spool, nullptr) << "the process has terminated";
+    EXPECT_EQ(readAll(*spool), range(1, 1));
 }
 
-TEST_F(SpoolTest, HandsOverWhatADeadProcessLeft) {
+TEST_F(SpoolTest, OpensTheSpoolOfATerminatedProcess) {
     leave(1, 9);
-    const std::unique_ptr<Spool> heirs = left();
-    ASSERT_NE(heirs, nullptr);
-    EXPECT_EQ(left(), nullptr) << "somebody sends it already";
-    EXPECT_EQ(heirs->hello(), "hello");
-    EXPECT_EQ(heirs->directory(), directory());
-    EXPECT_EQ(heirs->bytes(), 9 * frameSize);
-    EXPECT_EQ(heirs->waitingSteps(), 90u);
-    EXPECT_EQ(heirs->room(), 0u);
-    EXPECT_EQ(readAll(*heirs), range(1, 9));
-    heirs->forget(9);
-    heirs->close();
+    const std::unique_ptr<Spool> spool = openAbandoned();
+    ASSERT_NE(spool, nullptr);
+    EXPECT_EQ(openAbandoned(), nullptr) << "the spool is already open";
+    EXPECT_EQ(spool->hello(), "hello");
+    EXPECT_EQ(spool->directory(), directory());
+    EXPECT_EQ(spool->bytes(), 9 * frameSize);
+    EXPECT_EQ(spool->waitingSteps(), 90u);
+    EXPECT_EQ(spool->freeBytes(), 0u);
+    EXPECT_EQ(readAll(*spool), range(1, 9));
+    spool->removeUpTo(9);
+    spool->close();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(SpoolTest, IsThereAgainForTheNextIfItWasNotForgotten) {
+TEST_F(SpoolTest, KeepsTrajectoriesThatWereNotRemoved) {
     leave(1, 9);
     {
-        const std::unique_ptr<Spool> heirs = left();
-        ASSERT_NE(heirs, nullptr);
-        readAll(*heirs);
-        heirs->forget(4);
-        heirs->close();
+        const std::unique_ptr<Spool> spool = openAbandoned();
+        ASSERT_NE(spool, nullptr);
+        readAll(*spool);
+        spool->removeUpTo(4);
+        spool->close();
     }
-    EXPECT_EQ(readAll(*left()), range(5, 9));
+    EXPECT_EQ(readAll(*openAbandoned()), range(5, 9));
 }
 
-TEST_F(SpoolTest, IsNotTakenForADeadOneWithoutAHello) {
+TEST_F(SpoolTest, DoesNotOpenADirectoryWithoutAHello) {
     fs::create_directories(directory());
     overwrite(directory() / "00000000000000000001.segment", "something");
-    EXPECT_EQ(left(), nullptr);
-    EXPECT_EQ(Spool::ofTheDead(home() / "nowhere"), nullptr);
+    EXPECT_EQ(openAbandoned(), nullptr);
+    EXPECT_EQ(Spool::openAbandoned(home() / "nowhere"), nullptr);
     EXPECT_FALSE(fs::exists(directory() / "lock"));
 }
 
-TEST_F(SpoolTest, ClearsAwayWhatADeadProcessLeftEmpty) {
+TEST_F(SpoolTest, DeletesAnEmptyAbandonedSpool) {
     fs::create_directories(directory());
     overwrite(directory() / "hello", "hello");
-    EXPECT_EQ(left(), nullptr);
+    EXPECT_EQ(openAbandoned(), nullptr);
     EXPECT_FALSE(fs::exists(directory()));
 }
 
-TEST_F(SpoolTest, DoesNotReadAHelloThatCannotBeOne) {
+TEST_F(SpoolTest, DoesNotReadATooLargeHello) {
     leave(1, 1);
     fs::resize_file(directory() / "hello", std::uintmax_t{1} << 40);
-    EXPECT_EQ(left(), nullptr);
+    EXPECT_EQ(openAbandoned(), nullptr);
     EXPECT_EQ(segmentsIn(directory()).size(), 1u);
 }
 
-TEST_F(SpoolTest, IsAsItWasAfterADiskRefusedAParcel) {
+TEST_F(SpoolTest, IsUnchangedAfterAWriteError) {
     Spool spool(directory(), 100 * frameSize, "hello");
     append(spool, 1, 2);
     {
         const FileSizeLimit limit(2 * frameSize + 50);
-        EXPECT_EQ(spool.append(parcel(3)), std::errc::file_too_large);
+        EXPECT_EQ(spool.append(trajectory(3)), std::errc::file_too_large);
     }
     EXPECT_EQ(spool.bytes(), 2 * frameSize);
     EXPECT_EQ(spool.waitingSteps(), 20u);
     append(spool, 4, 5);
-    EXPECT_EQ(segmentsIn(directory()).size(), 2u) << "behind part of a frame nothing can be read";
+    EXPECT_EQ(segmentsIn(directory()).size(), 2u) << "a new segment follows an incomplete frame";
     EXPECT_EQ(readAll(spool), (std::vector<std::uint64_t>{1, 2, 4, 5}));
     EXPECT_EQ(spool.lostSteps(), 0u);
 }
 
-TEST_F(SpoolTest, LeavesNoSegmentOfWhichNothingWasWritten) {
+TEST_F(SpoolTest, LeavesNoEmptySegmentAfterAWriteError) {
     Spool spool = this->spool();
     {
         const FileSizeLimit limit(50);
-        EXPECT_EQ(spool.append(parcel(1)), std::errc::file_too_large);
+        EXPECT_EQ(spool.append(trajectory(1)), std::errc::file_too_large);
     }
     EXPECT_TRUE(segmentsIn(directory()).empty());
     spool.close();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(SpoolTest, KeepsNothingThatHasNoHello) {
+TEST_F(SpoolTest, WritesNoSegmentsWithoutAHello) {
     Spool spool = this->spool();
     {
         const FileSizeLimit limit(3);
-        EXPECT_EQ(spool.append(parcel(1)), std::errc::file_too_large);
+        EXPECT_EQ(spool.append(trajectory(1)), std::errc::file_too_large);
     }
     append(spool, 2, 2);
     EXPECT_EQ(contentOf(directory() / "hello"), "hello");
 }
 
-TEST_F(SpoolTest, SurvivesThatItsFilesVanish) {
+TEST_F(SpoolTest, ContinuesAfterItsFilesWereDeleted) {
     Spool spool(directory(), 100 * frameSize, "hello");
     append(spool, 1, 2);
     fs::remove(segmentsIn(directory()).front());
-    EXPECT_FALSE(spool.next());
+    EXPECT_FALSE(spool.readNext());
     EXPECT_EQ(spool.lostSteps(), 20u);
     append(spool, 3, 4);
     EXPECT_EQ(readAll(spool), range(3, 4));
-    spool.forget(4);
+    spool.removeUpTo(4);
     EXPECT_EQ(spool.bytes(), 0u);
 }
 
-TEST_F(SpoolTest, IsSetAsideWhereNobodyLooksForIt) {
+TEST_F(SpoolTest, RefusedSpoolIsNotFoundAgain) {
     leave(1, 2);
-    const std::unique_ptr<Spool> heirs = left();
-    ASSERT_NE(heirs, nullptr);
-    const fs::path aside = heirs->setAside();
+    const std::unique_ptr<Spool> spool = openAbandoned();
+    ASSERT_NE(spool, nullptr);
+    const fs::path aside = spool->markRefused();
     EXPECT_EQ(aside, home() / "0001.refused");
     EXPECT_EQ(segmentsIn(aside).size(), 1u);
     EXPECT_TRUE(spoolDirectories(home()).empty());
 }
 
-TEST_F(SpoolTest, IsFoundByItsAge) {
+TEST_F(SpoolTest, DirectoriesAreSortedByAge) {
     using std::chrono::hours;
     const fs::file_time_type now = fs::file_time_type::clock::now();
     for (const auto& [name, age] : {std::pair("a", hours(1)), {"b", hours(3)}, {"c", hours(2)}}) {
@@ -314,7 +314,7 @@ TEST_F(SpoolTest, IsFoundByItsAge) {
     EXPECT_TRUE(spoolDirectories(home() / "nowhere").empty());
 }
 
-/// Damage to the first of four segments of two parcels each, and how many of its parcels can still be read.
+/// Damage to the first of four segments with two trajectories each, and the number of readable ones left in it.
 struct Damage {
     const char* name;
     std::size_t survive;
@@ -325,15 +325,15 @@ void replace(const fs::path& path, std::size_t position, std::string_view bytes)
     overwrite(path, contentOf(path).replace(position, bytes.size(), bytes));
 }
 
-constexpr std::string_view absurd = "\xFF\xFF\xFF\xFF";
+constexpr std::string_view hugeNumber = "\xFF\xFF\xFF\xFF";
 constexpr std::array damages = {
     Damage{"ContentIsFlipped", 0, [](const fs::path& path) { replace(path, 60, "!"); }},
     Damage{"SecondContentIsFlipped", 1, [](const fs::path& path) { replace(path, frameSize + 60, "!"); }},
     Damage{"SequenceIsFlipped", 0, [](const fs::path& path) { replace(path, 0, "!"); }},
     Damage{"ChecksumIsFlipped", 0, [](const fs::path& path) { replace(path, 16, "!!!!"); }},
-    Damage{"LengthIsAbsurd", 0, [](const fs::path& path) { replace(path, 12, absurd); }},
+    Damage{"LengthIsHuge", 0, [](const fs::path& path) { replace(path, 12, hugeNumber); }},
     Damage{"LengthIsSmaller", 0, [](const fs::path& path) { replace(path, 12, "\x01"); }},
-    Damage{"SecondLengthIsAbsurd", 1, [](const fs::path& path) { replace(path, frameSize + 12, absurd); }},
+    Damage{"SecondLengthIsHuge", 1, [](const fs::path& path) { replace(path, frameSize + 12, hugeNumber); }},
     Damage{"EndIsMissing", 1, [](const fs::path& path) { fs::resize_file(path, 2 * frameSize - 5); }},
     Damage{"HeaderIsCut", 1, [](const fs::path& path) { fs::resize_file(path, frameSize + 7); }},
     Damage{"FileIsEmpty", 0, [](const fs::path& path) { fs::resize_file(path, 0); }},
@@ -344,60 +344,60 @@ constexpr std::array damages = {
 
 class DamagedSpoolTest : public SpoolTest, public testing::WithParamInterface<Damage> {};
 
-TEST_P(DamagedSpoolTest, CostsWhatIsInTheSegmentAndNoMore) {
+TEST_P(DamagedSpoolTest, LosesAtMostTheDamagedSegment) {
     leave(1, 8);
     GetParam().apply(segmentsIn(directory()).front());
-    const std::unique_ptr<Spool> heirs = left();
-    ASSERT_NE(heirs, nullptr);
-    const std::uint64_t waiting = heirs->waitingSteps();
+    const std::unique_ptr<Spool> spool = openAbandoned();
+    ASSERT_NE(spool, nullptr);
+    const std::uint64_t waiting = spool->waitingSteps();
     std::vector<std::uint64_t> expected = range(1, GetParam().survive);
     std::ranges::copy(range(3, 8), std::back_inserter(expected));
-    EXPECT_EQ(readAll(*heirs), expected);
-    EXPECT_EQ(heirs->waitingSteps(), 0u);
-    EXPECT_EQ(heirs->lostSteps() + 10 * expected.size(), waiting) << "every step is read or lost";
-    heirs->forget(8);
-    heirs->close();
+    EXPECT_EQ(readAll(*spool), expected);
+    EXPECT_EQ(spool->waitingSteps(), 0u);
+    EXPECT_EQ(spool->lostSteps() + 10 * expected.size(), waiting) << "every step is read or lost";
+    spool->removeUpTo(8);
+    spool->close();
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, DamagedSpoolTest, testing::ValuesIn(damages),
                          [](const auto& instance) { return instance.param.name; });
 
-TEST_F(SpoolTest, ReadsNothingWrongWhateverIsFlipped) {
+TEST_F(SpoolTest, NeverReturnsDamagedTrajectories) {
     std::mt19937 generator(7);
     std::size_t damaged = 0;
     for (int attempt = 0; attempt < 200; ++attempt) {
         leave(1, 8);
         for (const fs::path& segment : segmentsIn(directory())) {
             std::string content = contentOf(segment);
-            // The upper half of the sequence and the steps alone are not under the checksum.
+            // The checksum does not cover the upper half of the sequence and the step count.
             std::size_t position = generator() % content.size();
             if (position % frameSize >= 4 && position % frameSize < 12) position = generator() % 4;
             content[position] = static_cast<char>(content[position] ^ (1 << generator() % 8));
             overwrite(segment, content);
         }
-        const std::unique_ptr<Spool> heirs = left();
-        ASSERT_NE(heirs, nullptr);
-        const std::vector<std::uint64_t> sequences = readAll(*heirs);
+        const std::unique_ptr<Spool> spool = openAbandoned();
+        ASSERT_NE(spool, nullptr);
+        const std::vector<std::uint64_t> sequences = readAll(*spool);
         EXPECT_TRUE(std::ranges::is_sorted(sequences));
-        EXPECT_EQ(heirs->waitingSteps(), 0u);
+        EXPECT_EQ(spool->waitingSteps(), 0u);
         damaged += 8 - sequences.size();
-        heirs->forget(everything);
-        heirs->close();
+        spool->removeUpTo(everything);
+        spool->close();
         ASSERT_TRUE(fs::is_empty(home()));
     }
     EXPECT_GT(damaged, 200u);
 }
 
-TEST_F(SpoolTest, LosesNoCountWhereTheStepsOfAFrameAreAbsurd) {
+TEST_F(SpoolTest, CountsAllStepsDespiteADamagedStepCount) {
     leave(1, 8);
-    replace(segmentsIn(directory()).front(), 8, absurd);
-    const std::unique_ptr<Spool> heirs = left();
-    ASSERT_NE(heirs, nullptr);
-    const std::uint64_t waiting = heirs->waitingSteps();
+    replace(segmentsIn(directory()).front(), 8, hugeNumber);
+    const std::unique_ptr<Spool> spool = openAbandoned();
+    ASSERT_NE(spool, nullptr);
+    const std::uint64_t waiting = spool->waitingSteps();
     std::uint64_t steps = 0;
-    while (const std::optional<Parcel> next = heirs->next()) steps += next->steps;
-    EXPECT_EQ(steps + heirs->lostSteps(), waiting);
+    while (const std::optional<EncodedTrajectory> next = spool->readNext()) steps += next->steps;
+    EXPECT_EQ(steps + spool->lostSteps(), waiting);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Which algorithm takes which actions: as each says of itself, in the docs, in errors, and when it is tried."""
+"""Supported action spaces of each algorithm: as declared, as documented, in errors and when built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl4sys.algorithms.actions import Actions, check_actions, kind_of, takes
+from rl4sys.algorithms.actions import ActionKind, action_kind, check_actions, supported_actions
 from rl4sys.errors import ConfigError
 from rl4sys.registry import ALGORITHMS
 from rl4sys.spec import Box, Discrete, MultiDiscrete
@@ -29,12 +29,12 @@ def script() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("kind", Actions)
+@pytest.mark.parametrize("kind", ActionKind)
 @pytest.mark.parametrize("name", ALGORITHMS.names())
-def test_an_algorithm_takes_what_it_says_and_nothing_else(script: ModuleType, name: str, kind: Actions) -> None:
+def test_algorithm_supports_exactly_the_declared_actions(script: ModuleType, name: str, kind: ActionKind) -> None:
     for spec in script.specs(kind):
-        assert kind_of(spec.action) == kind
-        assert script.works(name, spec, "mlp") == (kind in takes(name))
+        assert action_kind(spec.action) == kind
+        assert script.works(name, spec, "mlp") == (kind in supported_actions(name))
 
 
 @pytest.mark.parametrize(
@@ -43,31 +43,30 @@ def test_an_algorithm_takes_what_it_says_and_nothing_else(script: ModuleType, na
         (
             "dqn",
             MultiDiscrete((3, 2)),
-            "dqn takes actions that are choices, and these are several choices at once; "
-            "use a2c, bc, iql, ppo, reinforce or trpo",
+            "dqn supports discrete actions, but these are MultiDiscrete; use a2c, bc, iql, ppo, reinforce or trpo",
         ),
         (
             "sac",
             Box((2,), low=(-1.0,), high=(1.0, np.inf)),
-            "sac takes actions that are choices or numbers within bounds, and these are numbers without bounds; "
+            "sac supports discrete or bounded continuous actions, but these are unbounded continuous; "
             "give the action space finite low and high, or use a2c, bc, ppo, reinforce, rpo or trpo",
         ),
         (
             "rpo",
             Discrete(3),
-            "rpo takes actions that are numbers within bounds or numbers without bounds, and these are choices; "
+            "rpo supports bounded continuous or unbounded continuous actions, but these are discrete; "
             "use a2c, bc, c51, dqn, iql, ppo, qr_dqn, rainbow, reinforce, sac or trpo",
         ),
     ],
 )
-def test_what_it_does_not_take_is_refused_with_the_names_of_those_that_do(name: str, space: Any, message: str) -> None:
+def test_unsupported_actions_are_rejected_with_alternatives(name: str, space: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_actions(name, space)
 
 
-def test_one_of_the_users_own_that_does_not_say_is_tried_with_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_without_declared_actions_accepts_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ALGORITHMS, "_own", {"own": object})
     check_actions("own", MultiDiscrete((2, 2)))
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as error:
         check_actions("dqn", MultiDiscrete((2, 2)))
-    assert "own" not in str(refusal.value), "nobody knows whether it would do"
+    assert "own" not in str(error.value), "a plugin without declared actions is not recommended"

@@ -1,4 +1,4 @@
-"""Gradients shortened to what is usual for them."""
+"""Gradient clipping to a multiple of the running norm."""
 
 from __future__ import annotations
 
@@ -9,91 +9,93 @@ import pytest
 import torch
 from torch import nn
 
-from rl4sys.algorithms.numerics import AUTO, descend, make_adam, make_rmsprop
+from rl4sys.algorithms.optimization import AUTO, descend, make_adam, make_rmsprop
 from rl4sys.errors import ConfigError
 from rl4sys.networks.state import optimizer_state, restore_optimizer
 
-from ..conftest import Silent, small_config
+from ..conftest import SilentObserver, small_config
 
 
 class Line(nn.Module):
-    """Gradients of its one weight are as long as the loss is steep."""
+    """Module with one weight; its gradient norm equals the slope of the loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
 
 
-def plain(module: nn.Module) -> torch.optim.SGD:
+def make_sgd(module: nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(module.parameters(), lr=1.0)
 
 
-def moved(module: Line, optimizer: torch.optim.Optimizer, steepness: float) -> float:
-    """How far the weight went down a loss so steep."""
+def step_length(module: Line, optimizer: torch.optim.Optimizer, slope: float) -> float:
+    """Take one step on a loss with this slope; returns the change of the weight."""
     before = module.weight.item()
-    norm = descend(optimizer, module, {"loss": (steepness * module.weight).sum()}, AUTO, steps=0)
-    assert norm == pytest.approx(steepness)
+    norm = descend(optimizer, module, {"loss": (slope * module.weight).sum()}, AUTO, steps=0)
+    assert norm == pytest.approx(slope)
     return before - module.weight.item()
 
 
-def test_an_outlier_is_shortened_to_three_times_what_is_usual() -> None:
+def test_outlier_is_clipped_to_three_times_the_running_norm() -> None:
     module = Line()
-    optimizer = plain(module)
-    assert [moved(module, optimizer, 2.0) for _ in range(5)] == pytest.approx([2.0] * 5)
-    assert moved(module, optimizer, 1000.0) == pytest.approx(6.0, rel=1e-4)
-    assert moved(module, optimizer, 2.5) == pytest.approx(2.5, rel=1e-4)
-    usual = (5 * 2.0 + 6.0 + 2.5) / 7
-    assert moved(module, optimizer, 1000.0) == pytest.approx(3 * usual, rel=1e-4), "an outlier counts as shortened"
+    optimizer = make_sgd(module)
+    assert [step_length(module, optimizer, 2.0) for _ in range(5)] == pytest.approx([2.0] * 5)
+    assert step_length(module, optimizer, 1000.0) == pytest.approx(6.0, rel=1e-4)
+    assert step_length(module, optimizer, 2.5) == pytest.approx(2.5, rel=1e-4)
+    running = (5 * 2.0 + 6.0 + 2.5) / 7
+    assert step_length(module, optimizer, 1000.0) == pytest.approx(3 * running, rel=1e-4), (
+        "an outlier should be added after clipping"
+    )
 
 
-def test_lasting_growth_is_followed() -> None:
+def test_running_norm_follows_lasting_growth() -> None:
     module = Line()
-    optimizer = plain(module)
+    optimizer = make_sgd(module)
     for _ in range(200):
-        moved(module, optimizer, 1.0)
-    after = [moved(module, optimizer, 1000.0) for _ in range(600)]
+        step_length(module, optimizer, 1.0)
+    after = [step_length(module, optimizer, 1000.0) for _ in range(600)]
     assert after[0] == pytest.approx(3.0, rel=1e-4)
     assert after[-1] == pytest.approx(1000.0, rel=1e-4)
 
 
-def test_gradients_of_nothing_say_nothing_of_what_is_usual() -> None:
+def test_zero_gradients_do_not_limit_later_gradients() -> None:
     module = Line()
-    optimizer = plain(module)
-    assert moved(module, optimizer, 0.0) == 0.0
-    assert moved(module, optimizer, 5.0) == pytest.approx(5.0)
+    optimizer = make_sgd(module)
+    assert step_length(module, optimizer, 0.0) == 0.0
+    assert step_length(module, optimizer, 5.0) == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("make", [lambda m: make_adam(m, 1e-3, 1e-8), lambda m: make_rmsprop(m, 1e-3), plain])
-def test_what_is_usual_is_saved_with_the_optimiser(make: Any) -> None:
-    (first, second), steepness = (Line(), Line()), [1.0, 3.0, 2.0, 40.0, 1.0]
+@pytest.mark.parametrize("make", [lambda m: make_adam(m, 1e-3, 1e-8), lambda m: make_rmsprop(m, 1e-3), make_sgd])
+def test_running_norm_is_saved_with_the_optimizer(make: Any) -> None:
+    (first, second), slope = (Line(), Line()), [1.0, 3.0, 2.0, 40.0, 1.0]
     optimizer, again = make(first), make(second)
-    for steep in steepness:
-        moved(first, optimizer, steep)
+    for each in slope:
+        step_length(first, optimizer, each)
     second.load_state_dict(first.state_dict())
     restore_optimizer(again, optimizer_state(optimizer))
     for steep in (100.0, 1.0, 100.0):
-        assert moved(first, optimizer, steep) == moved(second, again, steep)
-    assert optimizer_state(again)["usual_norm"]["count"] == len(steepness) + 3
+        assert step_length(first, optimizer, steep) == step_length(second, again, steep)
+    assert optimizer_state(again)["usual_norm"]["count"] == len(slope) + 3
 
 
-def test_a_number_for_the_norm_keeps_no_count_of_norms() -> None:
+def test_fixed_max_grad_norm_stores_no_running_norm() -> None:
     module = Line()
-    optimizer = plain(module)
+    optimizer = make_sgd(module)
     descend(optimizer, module, {"loss": (5 * module.weight).sum()}, 1.0, steps=0)
     assert module.weight.item() == pytest.approx(-1.0)
     assert optimizer_state(optimizer) == {}
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "never", ".nan", "null"])
-def test_what_is_neither_a_length_nor_auto_is_refused(given: str) -> None:
+def test_invalid_max_grad_norm_is_rejected(given: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"algorithm.max_grad_norm is .*; it should be a number above 0, or auto \(Gr"
+        ConfigError, match=r"algorithm.max_grad_norm is .*; it should be a number above 0, or auto \(Maximum"
     ):
         small_config("ppo", f"algorithm.max_grad_norm={given}")
 
 
-def test_a_run_clipped_by_what_is_usual_resumes_as_if_never_stopped(make_trainer: Any) -> None:
-    class StopsAfter(Silent):
+def test_resume_is_bit_exact_with_auto_clipping(make_loop: Any) -> None:
+    class StopsAfter(SilentObserver):
         rounds = 0
 
         def progress(self, progress: Any) -> None:
@@ -102,14 +104,16 @@ def test_a_run_clipped_by_what_is_usual_resumes_as_if_never_stopped(make_trainer
                 stopped.stop()
 
     short, change = "training.total_timesteps=300", "algorithm.max_grad_norm=auto"
-    straight, stopped = make_trainer("sac", short, change), make_trainer("sac", short, change, observer=StopsAfter())
+    straight, stopped = make_loop("sac", short, change), make_loop("sac", short, change, observer=StopsAfter())
     straight.train()
     stopped.train()
-    resumed = make_trainer("sac", run=stopped._run)
+    resumed = make_loop("sac", run=stopped._run)
     resumed.resume()
     resumed.train()
-    fixed = make_trainer("sac", short)
+    fixed = make_loop("sac", short)
     fixed.train()
-    learnt = [dict(trainer._learner.snapshot().weights) for trainer in (straight, resumed, fixed)]
-    assert all(np.array_equal(learnt[0][name], learnt[1][name]) for name in learnt[0])
-    assert not all(np.array_equal(learnt[0][name], learnt[2][name]) for name in learnt[0]), "it should clip something"
+    weights = [dict(trainer._learner.snapshot().weights) for trainer in (straight, resumed, fixed)]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not all(np.array_equal(weights[0][name], weights[2][name]) for name in weights[0]), (
+        "it should clip something"
+    )

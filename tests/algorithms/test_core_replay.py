@@ -1,4 +1,4 @@
-"""Updates of SAC, TD3, DDPG and DQN in the native core: those that torch computes."""
+"""Updates of SAC, TD3, DDPG and DQN in the native core match torch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rl4sys.algorithms.base import Backend, Recipe
-from rl4sys.algorithms.core_network import CoreNetwork
+from rl4sys.algorithms.base import AlgorithmSetup, Backend
 from rl4sys.algorithms.ddpg import DDPG
 from rl4sys.algorithms.dqn import DQN
-from rl4sys.algorithms.inspection import Inspection
+from rl4sys.algorithms.native.network import CoreNetwork
 from rl4sys.algorithms.sac import SAC
-from rl4sys.algorithms.stopwatch import Stopwatch
 from rl4sys.algorithms.td3 import TD3
 from rl4sys.buffers.base import Batch
-from rl4sys.buffers.replay import ReplayConfig
+from rl4sys.buffers.uniform import UniformConfig
+from rl4sys.diagnostics.inspection import Inspection
+from rl4sys.diagnostics.stopwatch import Stopwatch
 from rl4sys.errors import NumericalError
 from rl4sys.networks.base import Blueprint
 from rl4sys.networks.mlp import MLP, MLPConfig
 from rl4sys.policy.draws import NATIVE
-from rl4sys.spec import MASK, Box, Discrete, Spec, numbers_of
+from rl4sys.spec import MASK, Box, Discrete, Spec, encoded_size
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native core is not installed")
 
@@ -42,9 +42,9 @@ def make(name: str, backend: Backend, spec: Spec, network: dict[str, Any] | None
         for role, hidden in (("actor", [24, 10]), ("critic", [17, 30]))
         if role in algorithm.roles
     }
-    buffer = ReplayConfig(type="uniform", size=64)
+    buffer = UniformConfig(type="uniform", size=64)
     seed = np.random.SeedSequence(3)
-    return algorithm(Recipe(spec, config, networks, buffer, seed, backend=backend, total_timesteps=10**6))
+    return algorithm(AlgorithmSetup(spec, config, networks, buffer, seed, backend=backend, total_timesteps=10**6))
 
 
 def make_spec(name: str, size: int = 5, actions: int = 3, *, masked: bool = False) -> Spec:
@@ -69,7 +69,7 @@ def make_batch(spec: Spec, rows: int, *, weighted: bool = False, seed: int = 0) 
         assert isinstance(spec.action, Box)
         batch["action"] = rng.uniform(*spec.action.bounds(), (rows, spec.action.size)).astype(np.float32)
     if MASK in spec.observation:
-        batch["obs.mask"] = batch["next_obs.mask"] = rng.random((rows, numbers_of(spec.action))) < 0.5
+        batch["obs.mask"] = batch["next_obs.mask"] = rng.random((rows, encoded_size(spec.action))) < 0.5
         batch["obs.mask"][:, 0] = True
     batch["reward"] = rng.normal(size=rows).astype(np.float32)
     batch["discount"] = rng.uniform(0.5, 1, rows).astype(np.float32)
@@ -80,14 +80,14 @@ def make_batch(spec: Spec, rows: int, *, weighted: bool = False, seed: int = 0) 
 
 
 def both(name: str, spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> tuple[Any, Any]:
-    ours, theirs = (make(name, backend, spec, network, **options) for backend in ("native", "torch"))
-    assert ours._in_core() is not None
-    assert theirs._in_core() is None
-    return ours, theirs
+    native, reference = (make(name, backend, spec, network, **options) for backend in ("native", "torch"))
+    assert native._core_update() is not None
+    assert reference._core_update() is None
+    return native, reference
 
 
-def learnt(algorithm: Learning) -> dict[str, Tensor]:
-    """Every number of its state: weights, targets, and all that optimisers remember."""
+def float_state(algorithm: Learning) -> dict[str, Tensor]:
+    """All float arrays of the state: weights, target networks and optimizer state."""
     found: dict[str, Tensor] = {}
 
     def walk(tree: Any, path: str) -> None:
@@ -104,28 +104,28 @@ def learnt(algorithm: Learning) -> dict[str, Tensor]:
     return found
 
 
-def assert_same(ours: Learning, theirs: Learning) -> None:
-    mine, other = learnt(ours), learnt(theirs)
-    assert mine.keys() == other.keys()
-    assert len(mine) >= 8
-    for path, values in mine.items():
+def assert_same(native: Learning, reference: Learning) -> None:
+    computed, expected = float_state(native), float_state(reference)
+    assert computed.keys() == expected.keys()
+    assert len(computed) >= 8
+    for path, values in computed.items():
         if values.numel():
-            most = 1e-5 * max(1.0, float(other[path].abs().max()))
-            assert float((values - other[path]).abs().max()) <= most, path
-    assert ours.state()["rng"] == theirs.state()["rng"]
+            tolerance = 1e-5 * max(1.0, float(expected[path].abs().max()))
+            assert float((values - expected[path]).abs().max()) <= tolerance, path
+    assert native.state()["rng"] == reference.state()["rng"]
 
 
-def compare(ours: Learning, theirs: Learning, batch: Batch, updates: int = 2) -> None:
-    start = learnt(ours)
+def compare(native: Learning, reference: Learning, batch: Batch, updates: int = 2) -> None:
+    start = float_state(native)
     for _ in range(updates):
-        mine, other = ours.update(batch, steps=10**5), theirs.update(batch, steps=10**5)
-        assert mine.metrics.keys() == other.metrics.keys()
-        for name, value in mine.metrics.items():
-            assert value == pytest.approx(other.metrics[name], rel=2e-4, abs=2e-5), name
-        np.testing.assert_allclose(mine.feedback["priority"], other.feedback["priority"], rtol=2e-4, atol=2e-5)
-    assert_same(ours, theirs)
+        computed, expected = native.update(batch, steps=10**5), reference.update(batch, steps=10**5)
+        assert computed.metrics.keys() == expected.metrics.keys()
+        for name, value in computed.metrics.items():
+            assert value == pytest.approx(expected.metrics[name], rel=2e-4, abs=2e-5), name
+        np.testing.assert_allclose(computed.feedback["priority"], expected.feedback["priority"], rtol=2e-4, atol=2e-5)
+    assert_same(native, reference)
     moved = [
-        float((learnt(ours)[path] - values).abs().max())
+        float((float_state(native)[path] - values).abs().max())
         for path, values in start.items()
         if "actor" in path or "critic" in path
     ]
@@ -134,7 +134,7 @@ def compare(ours: Learning, theirs: Learning, batch: Batch, updates: int = 2) ->
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) -> None:
+def test_core_update_matches_torch(name: str, weighted: bool) -> None:
     spec = make_spec(name)
     compare(*both(name, spec), make_batch(spec, 50, weighted=weighted), updates=4)
 
@@ -146,6 +146,8 @@ def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) 
         ("sac", {"max_grad_norm": "auto"}),
         ("sac", {"temperature": 0.3}),
         ("sac", {"actor_lr": 1e-2, "temperature_lr": 3e-3}),
+        ("td3", {"actor_lr": 1e-2}),
+        ("ddpg", {"actor_lr": 1e-4}),
         ("sac", {"reward_scale": 5.0, "target_update_interval": 2}),
         ("td3", {"max_grad_norm": 0.1, "policy_delay": 1}),
         ("td3", {"max_grad_norm": "auto"}),
@@ -158,14 +160,14 @@ def test_a_whole_update_of_the_core_is_that_of_torch(name: str, weighted: bool) 
     ],
     ids=str,
 )
-def test_every_option_means_the_same_to_both(name: str, options: dict[str, Any]) -> None:
+def test_core_update_matches_torch_with_every_option(name: str, options: dict[str, Any]) -> None:
     spec = make_spec(name)
     compare(*both(name, spec, **options), make_batch(spec, 40), updates=3)
 
 
 @pytest.mark.parametrize("network", [{"layer_norm": True}, {"activation": "tanh"}, {"activation": "elu"}], ids=str)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_network_that_the_core_knows_learns_the_same(name: str, network: dict[str, Any]) -> None:
+def test_core_update_matches_torch_with_every_supported_network(name: str, network: dict[str, Any]) -> None:
     spec = make_spec(name)
     compare(*both(name, spec, network), make_batch(spec, 60))
 
@@ -179,93 +181,93 @@ def test_every_network_that_the_core_knows_learns_the_same(name: str, network: d
     rows=st.integers(1, 200),
     masked=st.booleans(),
 )
-def test_any_shape_learns_the_same(
+def test_core_update_matches_torch_for_any_shape(
     name: str, size: int, actions: int, hidden: list[int], rows: int, masked: bool
 ) -> None:
     spec = make_spec(name, size, actions, masked=masked)
-    ours, theirs = both(name, spec, {"hidden_dims": hidden}, lr=1e-4)
+    native, reference = both(name, spec, {"hidden_dims": hidden}, lr=1e-4)
     batch = make_batch(spec, rows, seed=rows)
-    for algorithm in (ours, theirs):
+    for algorithm in (native, reference):
         algorithm.update(batch, steps=0)
         algorithm.update(batch, steps=0)
-    assert_same(ours, theirs)
+    assert_same(native, reference)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_update_that_is_not_finite_moves_nothing_and_says_what_is(name: str) -> None:
+def test_non_finite_update_is_reported_and_changes_nothing(name: str) -> None:
     spec = make_spec(name)
-    ours, _ = both(name, spec)
+    native, _ = both(name, spec)
     batch = dict(make_batch(spec, 20))
     batch["reward"] = np.full(20, np.inf, np.float32)
-    before = learnt(ours)
+    before = float_state(native)
     with pytest.raises(NumericalError, match="td"):
-        ours.update(batch, steps=0)
-    after = learnt(ours)
+        native.update(batch, steps=0)
+    after = float_state(native)
     assert all(torch.equal(values, after[path]) for path, values in before.items())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_torch_computes_while_someone_looks_into_the_layers(name: str) -> None:
-    ours, _ = both(name, make_spec(name))
-    inspection = Inspection(ours, Stopwatch(iter(map(float, range(10**9))).__next__))
+def test_torch_computes_while_hooks_are_registered(name: str) -> None:
+    native, _ = both(name, make_spec(name))
+    inspection = Inspection(native, Stopwatch(iter(map(float, range(10**9))).__next__))
     with inspection.installed():
-        assert ours._in_core() is None
-    assert ours._in_core() is not None
+        assert native._core_update() is None
+    assert native._core_update() is not None
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_update_goes_on_from_what_was_loaded(name: str) -> None:
-    """Loading leaves what the core had been shown behind."""
+def test_update_continues_from_loaded_state(name: str) -> None:
+    """Loading a state moves tensors, so addresses stored by the core become invalid."""
     spec = make_spec(name)
-    ours, again = (make(name, "native", spec) for _ in range(2))
+    native, again = (make(name, "native", spec) for _ in range(2))
     batch = make_batch(spec, 32)
-    ours.update(batch, steps=0)
+    native.update(batch, steps=0)
     again.update(make_batch(spec, 32, seed=9), steps=0)
-    again.restore(ours.state())
+    again.restore(native.state())
     for _ in range(3):
-        ours.update(batch, steps=0)
+        native.update(batch, steps=0)
         again.update(batch, steps=0)
-    mine, other = learnt(ours), learnt(again)
-    assert all(torch.equal(values, other[path]) for path, values in mine.items())
+    computed, expected = float_state(native), float_state(again)
+    assert all(torch.equal(values, expected[path]) for path, values in computed.items())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_numbers_of_other_types_are_read_for_what_they_are(name: str) -> None:
+def test_columns_of_other_dtypes_and_strides_are_converted(name: str) -> None:
     spec = make_spec(name)
     plain = make_batch(spec, 40, weighted=True)
     wide = {
         key: np.asarray(column, np.float64) if column.dtype == np.float32 else column for key, column in plain.items()
     }
     strided = {key: np.repeat(column, 2, axis=0)[::2] for key, column in plain.items()}
-    ours, other, another = (make(name, "native", spec) for _ in range(3))
-    for algorithm, batch in ((ours, plain), (other, wide), (another, strided)):
+    native, other, another = (make(name, "native", spec) for _ in range(3))
+    for algorithm, batch in ((native, plain), (other, wide), (another, strided)):
         algorithm.update(batch, steps=0)
         algorithm.update(batch, steps=0)
-    assert_same(other, ours)
-    assert_same(another, ours)
+    assert_same(other, native)
+    assert_same(another, native)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
-def test_an_action_that_is_no_choice_is_refused_before_anything_moves(wrong: int) -> None:
+def test_invalid_action_is_rejected_and_changes_nothing(wrong: int) -> None:
     spec = make_spec("dqn")
-    ours = make("dqn", "native", spec)
+    native = make("dqn", "native", spec)
     batch = dict(make_batch(spec, 20))
     batch["action"] = np.array([*batch["action"][:-1], wrong])
-    before = learnt(ours)
-    with pytest.raises(IndexError, match=f"an action is {wrong}, where there are 3 choices, from 0 on"):
-        ours.update(batch, steps=0)
-    after = learnt(ours)
+    before = float_state(native)
+    with pytest.raises(IndexError, match=f"action {wrong} is out of range; expected 0 to 2"):
+        native.update(batch, steps=0)
+    after = float_state(native)
     assert all(torch.equal(values, after[path]) for path, values in before.items())
 
 
 class Doubled(MLP):
-    """A network that computes more than what it is derived from."""
+    """Network that changes the output of its base class."""
 
     def forward(self, observation: Any) -> Tensor:
         return 2 * super().forward(observation)
 
 
-def test_a_network_derived_from_one_that_the_core_knows_is_not_taken_for_it() -> None:
+def test_subclass_of_supported_network_runs_in_torch() -> None:
     network = Doubled(MLPConfig(hidden_dims=[4]), Blueprint(make_spec("dqn"), 3))
     known = MLP(MLPConfig(hidden_dims=[4]), Blueprint(make_spec("dqn"), 3))
     for one in (network, known):
@@ -273,4 +275,4 @@ def test_a_network_derived_from_one_that_the_core_knows_is_not_taken_for_it() ->
     assert CoreNetwork.of(network) is None
     assert CoreNetwork.of(known) is not None
     known.output.bias.requires_grad = False
-    assert CoreNetwork.of(known) is None, "the core would move what is to stay"
+    assert CoreNetwork.of(known) is None, "the core would train a frozen bias"

@@ -1,4 +1,4 @@
-"""Updates of PPO and A2C in the native core: those that torch computes."""
+"""Updates of PPO and A2C in the native core match torch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rl4sys.algorithms.a2c import A2C, A2CConfig
-from rl4sys.algorithms.base import Backend, Recipe
-from rl4sys.algorithms.core_update import CoreUpdate
-from rl4sys.algorithms.inspection import Inspection
+from rl4sys.algorithms.base import AlgorithmSetup, Backend
+from rl4sys.algorithms.native.policy_update import CorePolicyUpdate
 from rl4sys.algorithms.ppo import PPO, PPOConfig
-from rl4sys.algorithms.stopwatch import Stopwatch
 from rl4sys.buffers.base import Batch
 from rl4sys.buffers.rollout import RolloutConfig
+from rl4sys.diagnostics.inspection import Inspection
+from rl4sys.diagnostics.stopwatch import Stopwatch
 from rl4sys.errors import NumericalError
 from rl4sys.networks.mlp import MLPConfig
 from rl4sys.policy.draws import NATIVE
-from rl4sys.spec import MASK, Box, Discrete, MultiDiscrete, Space, Spec, numbers_of
+from rl4sys.spec import MASK, Box, Discrete, MultiDiscrete, Space, Spec, encoded_size
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native core is not installed")
 
 ACTIONS: dict[str, Space] = {
-    "choice": Discrete(5),
-    "choices": MultiDiscrete((3, 1, 4)),
-    "switches": MultiDiscrete((2, 2, 2)),
-    "numbers": Box((3,), low=(-1.0,), high=(1.0,)),
+    "discrete": Discrete(5),
+    "multi_discrete": MultiDiscrete((3, 1, 4)),
+    "binary": MultiDiscrete((2, 2, 2)),
+    "continuous": Box((3,), low=(-1.0,), high=(1.0,)),
 }
 NETWORKS: dict[str, Any] = {"actor": {"hidden_dims": [24, 10]}, "critic": {"hidden_dims": [17]}}
 
@@ -40,12 +40,14 @@ def make_ppo(spec: Spec, backend: Backend, network: dict[str, Any], **options: A
     networks = {role: MLPConfig.model_validate({**NETWORKS[role], **network}) for role in NETWORKS}
     buffer = RolloutConfig(type="trajectory", size=64)
     return PPO(
-        Recipe(spec, config, networks, buffer, np.random.SeedSequence(3), backend=backend, total_timesteps=10**6)
+        AlgorithmSetup(
+            spec, config, networks, buffer, np.random.SeedSequence(3), backend=backend, total_timesteps=10**6
+        )
     )
 
 
 def make_batch(spec: Spec, rows: int, seed: int = 0) -> Batch:
-    """Steps of several trajectories, some of them chosen by an older policy."""
+    """Steps of several trajectories, some of them by an older policy."""
     rng = np.random.default_rng(seed)
     size = spec.observation["state"].size
     batch: dict[str, Any] = {
@@ -74,49 +76,49 @@ def make_batch(spec: Spec, rows: int, seed: int = 0) -> Batch:
 
 def make_spec(action: str, *, masked: bool = False, size: int = 6) -> Spec:
     space = ACTIONS[action]
-    mask = {MASK: Box((numbers_of(space),), "bool")} if masked else {}
+    mask = {MASK: Box((encoded_size(space),), "bool")} if masked else {}
     return Spec({"state": Box((size,)), **mask}, space)
 
 
-def learnt(ppo: PPO) -> list[Tensor]:
-    """All weights, and all that the optimiser remembers of them."""
-    kept = [value for name in ("exp_avg", "exp_avg_sq", "step") for value in remembered(ppo, name)]
+def ppo_state(ppo: PPO) -> list[Tensor]:
+    """All weights and their optimizer state."""
+    kept = [value for name in ("exp_avg", "exp_avg_sq", "step") for value in optimizer_values(ppo, name)]
     return [*(parameter.detach() for parameter in ppo._networks.parameters()), *kept]
 
 
-def remembered(ppo: PPO, name: str) -> list[Tensor]:
+def optimizer_values(ppo: PPO, name: str) -> list[Tensor]:
     state = ppo._optimizer.state
     return [state[parameter][name] for parameter in ppo._networks.parameters() if parameter in state]
 
 
-def assert_same(ours: PPO, theirs: PPO) -> None:
-    for mine, other in zip(learnt(ours), learnt(theirs), strict=True):
-        if mine.numel():
-            assert float((mine - other).abs().max()) <= 1e-5 * max(1.0, float(other.abs().max()))
-    assert ours._rng.bit_generator.state == theirs._rng.bit_generator.state
+def assert_same(native: PPO, reference: PPO) -> None:
+    for computed, expected in zip(ppo_state(native), ppo_state(reference), strict=True):
+        if computed.numel():
+            assert float((computed - expected).abs().max()) <= 1e-5 * max(1.0, float(expected.abs().max()))
+    assert native._rng.bit_generator.state == reference._rng.bit_generator.state
 
 
 def both(spec: Spec, network: dict[str, Any] | None = None, **options: Any) -> tuple[PPO, PPO]:
-    ours, theirs = (make_ppo(spec, backend, network or {}, **options) for backend in ("native", "torch"))
-    assert CoreUpdate.of(ours._networks, ours._optimizer) is not None
-    assert CoreUpdate.of(theirs._networks, theirs._optimizer) is None
-    return ours, theirs
+    native, reference = (make_ppo(spec, backend, network or {}, **options) for backend in ("native", "torch"))
+    assert CorePolicyUpdate.of(native._networks, native._optimizer) is not None
+    assert CorePolicyUpdate.of(reference._networks, reference._optimizer) is None
+    return native, reference
 
 
-def compare(ours: PPO, theirs: PPO, batch: Batch, updates: int = 1) -> None:
+def compare(native: PPO, reference: PPO, batch: Batch, updates: int = 1) -> None:
     for _ in range(updates):
-        mine, other = ours.update(batch, steps=0).metrics, theirs.update(batch, steps=0).metrics
-        assert mine.keys() == other.keys()
-        for name, value in mine.items():
-            assert value == pytest.approx(other[name], rel=2e-4, abs=2e-5), name
-    assert_same(ours, theirs)
+        computed, expected = native.update(batch, steps=0).metrics, reference.update(batch, steps=0).metrics
+        assert computed.keys() == expected.keys()
+        for name, value in computed.items():
+            assert value == pytest.approx(expected[name], rel=2e-4, abs=2e-5), name
+    assert_same(native, reference)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_whole_update_of_the_core_is_that_of_torch(action: str, masked: bool) -> None:
-    if masked and action == "numbers":
-        pytest.skip("numbers have no mask")
+def test_core_update_matches_torch(action: str, masked: bool) -> None:
+    if masked and action == "continuous":
+        pytest.skip("continuous actions have no mask")
     spec = make_spec(action, masked=masked)
     compare(*both(spec, entropy_coef=0.02), make_batch(spec, 150), updates=2)
 
@@ -132,6 +134,11 @@ def test_a_whole_update_of_the_core_is_that_of_torch(action: str, masked: bool) 
         {"max_grad_norm": 1e9},
         {"gradient_steps": 7},
         {"gradient_steps": 25},
+        {"gradient_steps": 3, "critic_gradient_steps": 14},
+        {"gradient_steps": 14, "critic_gradient_steps": 3, "max_grad_norm": "auto"},
+        {"epochs": 1, "critic_gradient_steps": 9, "critic_lr": 1e-2},
+        {"gradient_steps": 9, "critic_gradient_steps": 14, "target_kl": 1e-3, "lr": 1e-2},
+        {"gradient_steps": 14, "critic_gradient_steps": 3, "target_kl": 1e-3, "lr": 1e-3},
         {"target_kl": 1e-3, "lr": 1e-2},
         {"minibatch_size": 1, "epochs": 1},
         {"minibatch_size": 1000},
@@ -140,15 +147,15 @@ def test_a_whole_update_of_the_core_is_that_of_torch(action: str, masked: bool) 
     ],
     ids=str,
 )
-@pytest.mark.parametrize("action", ["choice", "numbers"])
-def test_every_option_means_the_same_to_both(action: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("action", ["discrete", "continuous"])
+def test_core_update_matches_torch_with_every_option(action: str, options: dict[str, Any]) -> None:
     spec = make_spec(action)
     compare(*both(spec, **options), make_batch(spec, 90))
 
 
 @pytest.mark.parametrize("network", [{"layer_norm": True}, {"activation": "relu"}, {"activation": "elu"}], ids=str)
-def test_every_network_that_the_core_knows_learns_the_same(network: dict[str, Any]) -> None:
-    spec = make_spec("choice")
+def test_core_update_matches_torch_with_every_supported_network(network: dict[str, Any]) -> None:
+    spec = make_spec("discrete")
     compare(*both(spec, network), make_batch(spec, 90))
 
 
@@ -161,57 +168,111 @@ def test_every_network_that_the_core_knows_learns_the_same(network: dict[str, An
     rows=st.integers(2, 200),
     minibatch=st.integers(1, 100),
 )
-def test_any_shape_learns_the_same(
+def test_core_update_matches_torch_for_any_shape(
     action: str, masked: bool, size: int, hidden: list[int], rows: int, minibatch: int
 ) -> None:
-    spec = make_spec(action, masked=masked and action != "numbers", size=size)
-    ours, theirs = both(spec, {"hidden_dims": hidden}, minibatch_size=minibatch, entropy_coef=0.01, lr=1e-4)
+    spec = make_spec(action, masked=masked and action != "continuous", size=size)
+    native, reference = both(spec, {"hidden_dims": hidden}, minibatch_size=minibatch, entropy_coef=0.01, lr=1e-4)
     batch = make_batch(spec, rows, seed=rows)
-    for ppo in (ours, theirs):
+    for ppo in (native, reference):
         ppo.update(batch, steps=0)
-    assert_same(ours, theirs)
+    assert_same(native, reference)
 
 
-def test_an_update_that_is_not_finite_moves_nothing_and_says_what_is() -> None:
-    spec = make_spec("choice")
-    ours, _ = both(spec, minibatch_size=90)
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("action", ["discrete", "continuous"])
+def test_equal_step_counts_change_no_bit(action: str, backend: Backend) -> None:
+    spec = make_spec(action)
+    options = {"gradient_steps": 7, "target_kl": 0.05}
+    one = make_ppo(spec, backend, {}, **options)
+    two = make_ppo(spec, backend, {}, **options, critic_gradient_steps=7)
+    batch = make_batch(spec, 90)
+    for _ in range(3):
+        assert one.update(batch, steps=0) == two.update(batch, steps=0)
+    assert all(map(torch.equal, ppo_state(one), ppo_state(two)))
+    assert one._rng.bit_generator.state == two._rng.bit_generator.state
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_actor_and_critic_take_their_own_numbers_of_steps(backend: Backend) -> None:
+    spec = make_spec("continuous")
+    few = make_ppo(spec, backend, {}, gradient_steps=2)
+    more = make_ppo(spec, backend, {}, gradient_steps=2, critic_gradient_steps=8)
+    batch = make_batch(spec, 90)
+    few.update(batch, steps=0)
+    more.update(batch, steps=0)
+    taken = {parameter: int(state["step"]) for parameter, state in more._optimizer.state.items()}
+    for parameter, same in zip(more._networks.actor_parameters(), few._networks.actor_parameters(), strict=True):
+        assert taken[parameter] == 2
+        assert torch.equal(parameter, same)
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(more._optimizer.state[parameter][name], few._optimizer.state[same][name])
+    for parameter, other in zip(more._networks.critic_parameters(), few._networks.critic_parameters(), strict=True):
+        assert taken[parameter] == 8
+        assert not torch.equal(parameter, other)
+
+
+def test_early_stop_leaves_the_critic_its_own_steps() -> None:
+    spec = make_spec("discrete")
+    ppo = make_ppo(spec, "native", {}, gradient_steps=5, critic_gradient_steps=9, target_kl=1e-9, lr=1e-2)
+    ppo.update(make_batch(spec, 90), steps=0)
+    state = ppo._optimizer.state
+    assert {int(state[parameter]["step"]) for parameter in ppo._networks.actor.parameters()} == {1}
+    assert {int(state[parameter]["step"]) for parameter in ppo._networks.critic_parameters()} == {9}
+
+
+def test_unequal_step_counts_continue_from_saved_state() -> None:
+    spec = make_spec("continuous")
+    options = {"gradient_steps": 2, "critic_gradient_steps": 5}
+    ppo, again = (make_ppo(spec, "native", {}, **options) for _ in range(2))
+    batch = make_batch(spec, 64)
+    ppo.update(batch, steps=0)
+    again.restore(ppo.state())
+    for one in (ppo, again):
+        one.update(batch, steps=0)
+    assert all(map(torch.equal, ppo_state(ppo), ppo_state(again)))
+
+
+def test_non_finite_update_is_reported_and_changes_nothing() -> None:
+    spec = make_spec("discrete")
+    native, _ = both(spec, minibatch_size=90)
     batch = dict(make_batch(spec, 90))
     batch["log_prob"] = np.full(90, -200.0, np.float32)
     batch["staleness"] = np.zeros(90, np.int64)
-    before = [parameter.detach().clone() for parameter in ours._networks.parameters()]
+    before = [parameter.detach().clone() for parameter in native._networks.parameters()]
     with pytest.raises(NumericalError, match="policy"):
-        ours.update(batch, steps=0)
-    assert all(map(torch.equal, before, ours._networks.parameters()))
+        native.update(batch, steps=0)
+    assert all(map(torch.equal, before, native._networks.parameters()))
 
 
-def test_torch_computes_while_someone_looks_into_the_layers() -> None:
-    ours, _ = both(make_spec("choice"))
-    inspection = Inspection(ours, Stopwatch(iter(map(float, range(10**9))).__next__))
+def test_torch_computes_while_hooks_are_registered() -> None:
+    native, _ = both(make_spec("discrete"))
+    inspection = Inspection(native, Stopwatch(iter(map(float, range(10**9))).__next__))
     with inspection.installed():
-        assert CoreUpdate.of(ours._networks, ours._optimizer) is None
-    assert CoreUpdate.of(ours._networks, ours._optimizer) is not None
+        assert CorePolicyUpdate.of(native._networks, native._optimizer) is None
+    assert CorePolicyUpdate.of(native._networks, native._optimizer) is not None
 
 
-def test_an_update_goes_on_from_what_was_saved() -> None:
-    spec = make_spec("numbers")
-    ours, again = (make_ppo(spec, "native", {}) for _ in range(2))
+def test_update_continues_from_saved_state() -> None:
+    spec = make_spec("continuous")
+    native, again = (make_ppo(spec, "native", {}) for _ in range(2))
     batch = make_batch(spec, 64)
-    ours.update(batch, steps=0)
-    again.restore(ours.state())
-    for ppo in (ours, again):
+    native.update(batch, steps=0)
+    again.restore(native.state())
+    for ppo in (native, again):
         ppo.update(batch, steps=0)
-    assert all(map(torch.equal, learnt(ours), learnt(again)))
+    assert all(map(torch.equal, ppo_state(native), ppo_state(again)))
 
 
 def make_a2c(spec: Spec, backend: Backend, **options: Any) -> A2C:
     config = A2CConfig.model_validate({"name": "a2c", **options})
     networks = {role: MLPConfig.model_validate(settings) for role, settings in NETWORKS.items()}
     buffer = RolloutConfig(type="trajectory", size=64)
-    return A2C(Recipe(spec, config, networks, buffer, np.random.SeedSequence(3), backend=backend))
+    return A2C(AlgorithmSetup(spec, config, networks, buffer, np.random.SeedSequence(3), backend=backend))
 
 
-def learnt_by(a2c: A2C) -> list[Tensor]:
-    """All weights, and all that the optimiser remembers of them."""
+def a2c_state(a2c: A2C) -> list[Tensor]:
+    """All weights and their optimizer state."""
     state = a2c._optimizer.state
     kept = [state[p][name] for p in a2c._networks.parameters() if p in state for name in ("square_avg", "step")]
     return [*(parameter.detach() for parameter in a2c._networks.parameters()), *kept]
@@ -220,42 +281,42 @@ def learnt_by(a2c: A2C) -> list[Tensor]:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", [{}, {"normalize_advantage": True}, {"max_grad_norm": "auto"}], ids=str)
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_update_of_a2c_is_that_of_torch(action: str, options: dict[str, Any], masked: bool) -> None:
-    if masked and action == "numbers":
-        pytest.skip("numbers have no mask")
+def test_a2c_update_matches_torch(action: str, options: dict[str, Any], masked: bool) -> None:
+    if masked and action == "continuous":
+        pytest.skip("continuous actions have no mask")
     spec = make_spec(action, masked=masked)
-    ours, theirs = (make_a2c(spec, backend, entropy_coef=0.02, **options) for backend in ("native", "torch"))
-    assert CoreUpdate.of(ours._networks, ours._optimizer) is not None
-    assert CoreUpdate.of(theirs._networks, theirs._optimizer) is None
-    # What was recorded of its own version need not be what the policy says: a data set may not know.
+    native, reference = (make_a2c(spec, backend, entropy_coef=0.02, **options) for backend in ("native", "torch"))
+    assert CorePolicyUpdate.of(native._networks, native._optimizer) is not None
+    assert CorePolicyUpdate.of(reference._networks, reference._optimizer) is None
+    # The recorded log-probabilities differ from those of the policy, as they may in a dataset.
     batch = make_batch(spec, 90)
-    start = [values.clone() for values in learnt_by(ours)]
+    start = [values.clone() for values in a2c_state(native)]
     for _ in range(4):
-        mine, other = ours.update(batch, steps=0).metrics, theirs.update(batch, steps=0).metrics
-        assert mine.keys() == other.keys()
-        for name, value in mine.items():
-            assert value == pytest.approx(other[name], rel=2e-4, abs=2e-5), name
-    for first, one, two in zip(start, learnt_by(ours), learnt_by(theirs), strict=False):
+        computed, expected = native.update(batch, steps=0).metrics, reference.update(batch, steps=0).metrics
+        assert computed.keys() == expected.keys()
+        for name, value in computed.items():
+            assert value == pytest.approx(expected[name], rel=2e-4, abs=2e-5), name
+    for first, one, two in zip(start, a2c_state(native), a2c_state(reference), strict=False):
         if one.numel():
             assert float((one - two).abs().max()) <= 1e-5 * max(1.0, float(two.abs().max()))
             assert not torch.equal(first, one)
 
 
-def test_a2c_says_what_is_not_finite() -> None:
-    spec = make_spec("choice")
-    ours = make_a2c(spec, "native")
+def test_a2c_reports_non_finite_loss() -> None:
+    spec = make_spec("discrete")
+    native = make_a2c(spec, "native")
     batch = dict(make_batch(spec, 20))
     batch["reward"] = np.full(20, np.inf, np.float32)
     with pytest.raises(NumericalError, match="the loss 'policy' is not finite"):
-        ours.update(batch, steps=0)
+        native.update(batch, steps=0)
 
 
 @pytest.mark.parametrize("wrong", [-1, 5])
-def test_an_action_that_is_no_choice_is_refused(wrong: int) -> None:
-    spec = make_spec("choice")
-    ours, _ = both(spec)
+def test_invalid_action_is_rejected(wrong: int) -> None:
+    spec = make_spec("discrete")
+    native, _ = both(spec)
     batch = dict(make_batch(spec, 20))
     batch["staleness"] = np.zeros(20, np.int64)
     batch["action"] = np.full(20, wrong)
-    with pytest.raises(IndexError, match=f"an action is {wrong}, where there are 5 choices, from 0 on"):
-        ours.update(batch, steps=0)
+    with pytest.raises(IndexError, match=f"action {wrong} is out of range; expected 0 to 4"):
+        native.update(batch, steps=0)

@@ -1,4 +1,4 @@
-"""What an actor's outputs say of actions, against torch's own distributions."""
+"""Action distributions of actors against torch.distributions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
-from rl4sys.algorithms.distributions import Law, distribution_of, legal_logits
-from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.algorithms.distributions import DistributionParams, distribution_of, legal_logits
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.learner import build_learner
 from rl4sys.spec import Box, MultiDiscrete, Spec
 from rl4sys.trajectory import Trajectory
 
@@ -20,36 +21,38 @@ def rows_of(seed: int, size: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=(50, size)).astype(np.float32))
 
 
-def apart(logits: Tensor, parts: tuple[int, ...]) -> list[Categorical]:
-    """One of torch's distributions for each part."""
+def torch_parts(logits: Tensor, parts: tuple[int, ...]) -> list[Categorical]:
+    """One torch distribution per part."""
     return [Categorical(logits=part) for part in logits.split(parts, -1)]
 
 
 @pytest.mark.parametrize("parts", [(3, 1, 4), (2, 2, 2), (5,)])
 @pytest.mark.parametrize("masked", [True, False])
-def test_what_is_said_of_several_choices_is_the_sum_over_them(parts: tuple[int, ...], masked: bool) -> None:
+def test_multi_discrete_log_prob_and_entropy_are_sums_over_parts(parts: tuple[int, ...], masked: bool) -> None:
     size, rng = sum(parts), np.random.default_rng(0)
     mask = torch.from_numpy(rng.random((50, size)) < 0.5)
     mask[:, np.cumsum(parts) - 1] = True
-    old, new = (Law(legal_logits(rows_of(seed, size), mask if masked else None), NOTHING) for seed in (1, 2))
+    old, new = (
+        DistributionParams(legal_logits(rows_of(seed, size), mask if masked else None), NOTHING) for seed in (1, 2)
+    )
     distribution = distribution_of(MultiDiscrete(parts))
-    action = torch.stack([part.sample() for part in apart(new.outputs, parts)], dim=1)
+    action = torch.stack([part.sample() for part in torch_parts(new.outputs, parts)], dim=1)
     log_prob, entropy = distribution.terms(new, action)
-    expected = [part.log_prob(choice) for part, choice in zip(apart(new.outputs, parts), action.T, strict=True)]
+    expected = [part.log_prob(chosen) for part, chosen in zip(torch_parts(new.outputs, parts), action.T, strict=True)]
     torch.testing.assert_close(log_prob, torch.stack(expected).sum(0), atol=1e-5, rtol=1e-5)
-    entropies = torch.stack([part.entropy() for part in apart(new.outputs, parts)])
+    entropies = torch.stack([part.entropy() for part in torch_parts(new.outputs, parts)])
     torch.testing.assert_close(entropy, entropies.sum(0), atol=1e-5, rtol=1e-5)
-    pairs = zip(apart(old.outputs, parts), apart(new.outputs, parts), strict=True)
+    pairs = zip(torch_parts(old.outputs, parts), torch_parts(new.outputs, parts), strict=True)
     divergence = torch.stack([kl_divergence(*pair) for pair in pairs]).sum(0)
     torch.testing.assert_close(distribution.kl(old, new), divergence, atol=1e-4, rtol=1e-4)
     assert (divergence > 0).any()
 
 
-def test_an_illegal_choice_of_a_part_gets_no_gradient() -> None:
+def test_illegal_action_of_a_part_gets_no_gradient() -> None:
     logits = torch.zeros(1, 5, requires_grad=True)
     mask = torch.tensor([[True, True, False, True, True]])
-    law = Law(legal_logits(logits, mask), NOTHING)
-    log_prob, entropy = distribution_of(MultiDiscrete((3, 2))).terms(law, torch.tensor([[0, 1]]))
+    params = DistributionParams(legal_logits(logits, mask), NOTHING)
+    log_prob, entropy = distribution_of(MultiDiscrete((3, 2))).terms(params, torch.tensor([[0, 1]]))
     (log_prob + entropy).sum().backward()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
@@ -57,8 +60,8 @@ def test_an_illegal_choice_of_a_part_gets_no_gradient() -> None:
     assert logits.grad[0, 4] > 0
 
 
-def test_a_trust_region_counts_how_far_the_deviations_move() -> None:
-    """That they are among what the search changes in place once hid it."""
+def test_trpo_trust_region_includes_the_standard_deviation() -> None:
+    """Regression test: the line search changes log_std in place, which once hid its part of the KL."""
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": "trpo", "max_kl": 0.05, "normalize_advantage": False}),
         networks=parse_networks({"actor": {"hidden_dims": []}}, "trpo"),
@@ -70,7 +73,7 @@ def test_a_trust_region_counts_how_far_the_deviations_move() -> None:
     columns = {
         "obs.state": np.zeros((201, 1), np.float32),
         "action": action,
-        # The further out, the better: that asks for a larger deviation and no other mean.
+        # Reward grows with the distance from the mean, so only the standard deviation should increase.
         "reward": np.abs(action[:, 0]) - 1,
         "log_prob": (-0.5 * action[:, 0] ** 2 - 0.5 * np.log(2 * np.pi)).astype(np.float32),
     }

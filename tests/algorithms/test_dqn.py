@@ -1,4 +1,4 @@
-"""DQN's formulas by hand."""
+"""DQN: formulas, double Q-learning, target network and exploration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4sys.algorithms.base import Recipe
+from rl4sys.algorithms.base import AlgorithmSetup
 from rl4sys.algorithms.dqn import DQN, DQNConfig, best_legal
 from rl4sys.algorithms.off_policy import td_target
 from rl4sys.buffers.base import BufferConfig
@@ -23,16 +23,16 @@ SPEC = Spec({"state": Box((2,)), "mask": Box((2,), "bool")}, Discrete(2))
 def make_dqn(**options: object) -> DQN:
     networks: dict[str, NetworkConfig] = {"critic": MLPConfig(hidden_dims=[4])}
     config = DQNConfig.model_validate({"name": "dqn", "exploration": 0.1, **options})
-    return DQN(Recipe(SPEC, config, networks, BufferConfig(type="uniform", size=10), np.random.SeedSequence(1)))
+    return DQN(AlgorithmSetup(SPEC, config, networks, BufferConfig(type="uniform", size=10), np.random.SeedSequence(1)))
 
 
-def test_nothing_follows_a_terminated_step() -> None:
+def test_terminated_step_is_not_bootstrapped() -> None:
     reward, discount = torch.tensor([1.0, 1.0]), torch.tensor([0.9, 0.81])
     target = td_target(reward, discount, torch.tensor([True, False]), torch.tensor([10.0, 10.0]))
     assert torch.allclose(target, torch.tensor([1.0, 1 + 8.1]))
 
 
-def test_the_best_action_is_a_legal_one() -> None:
+def test_greedy_action_is_legal() -> None:
     values = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-5e8, -6e8]])
     mask = torch.tensor([[True, True], [True, False], [False, True]])
     assert best_legal(values, mask).ravel().tolist() == [1, 0, 1]
@@ -53,7 +53,7 @@ def batch(rows: int) -> dict[str, np.ndarray]:
     }
 
 
-def test_the_double_form_lets_the_online_network_choose_and_the_target_judge() -> None:
+def test_double_dqn_selects_online_and_evaluates_with_target() -> None:
     plain, double = make_dqn(double=False), make_dqn(double=True)
     for dqn in (plain, double):
         for step in range(30):
@@ -62,13 +62,13 @@ def test_the_double_form_lets_the_online_network_choose_and_the_target_judge() -
     observation = {"state": rows["next_obs.state"]}
     with torch.no_grad():
         values, chosen = double._target(observation), double._critic(observation).argmax(-1, keepdim=True)
-    assert (values.argmax(-1, keepdim=True) != chosen).any(), "the two must differ somewhere"
+    assert (values.argmax(-1, keepdim=True) != chosen).any(), "the two networks should differ somewhere"
     torch.testing.assert_close(double._next_value(rows), values.gather(-1, chosen).squeeze(-1))
     with torch.no_grad():
         torch.testing.assert_close(plain._next_value(rows), plain._target(observation).amax(-1))
 
 
-def test_the_target_follows_at_its_interval_and_by_its_rate() -> None:
+def test_target_network_is_updated_by_tau_at_the_interval() -> None:
     dqn = make_dqn(target_update_interval=100, tau=0.25)
     start = [p.clone() for p in dqn._target.parameters()]
     dqn.update(batch(8), steps=99)
@@ -83,27 +83,27 @@ def test_exploration_follows_its_schedule() -> None:
     networks: dict[str, NetworkConfig] = {"critic": MLPConfig(hidden_dims=[4])}
     config = DQNConfig.model_validate({"name": "dqn", "exploration": {"start": 1.0, "end": 0.2, "fraction": 0.5}})
     buffer = BufferConfig(type="uniform", size=10)
-    dqn = DQN(Recipe(SPEC, config, networks, buffer, np.random.SeedSequence(1), total_timesteps=1000))
-    chances = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
-    np.testing.assert_allclose(chances, [1.0, 0.6, 0.2, 0.2])
+    dqn = DQN(AlgorithmSetup(SPEC, config, networks, buffer, np.random.SeedSequence(1), total_timesteps=1000))
+    epsilons = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
+    np.testing.assert_allclose(epsilons, [1.0, 0.6, 0.2, 0.2])
 
 
-def test_a_live_system_says_how_long_it_explores() -> None:
+def test_live_exploration_schedule_needs_steps() -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.exploration goes from 1\.0 to 0\.05 .* training has no end"):
         make_dqn(exploration={"start": 1.0, "end": 0.05})
     dqn = make_dqn(exploration={"start": 1.0, "end": 0.2, "steps": 500})
-    chances = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
-    np.testing.assert_allclose(chances, [1.0, 0.6, 0.2, 0.2])
+    epsilons = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
+    np.testing.assert_allclose(epsilons, [1.0, 0.6, 0.2, 0.2])
 
 
 @pytest.mark.parametrize("setting", [{"batch_size": 10**9}, {"n_step": 10**6}, {"gradient_steps": 10**9}])
-def test_sizes_beyond_all_use_are_refused(setting: dict[str, int]) -> None:
+def test_too_large_option_is_rejected(setting: dict[str, int]) -> None:
     ((name, _),) = setting.items()
     with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
         parse(DQNConfig, {"name": "dqn", **setting}, "algorithm")
 
 
-def test_dueling_values_are_the_value_plus_centred_advantages() -> None:
+def test_dueling_values_are_value_plus_centered_advantages() -> None:
     class Fixed(torch.nn.Module):
         def forward(self, observation: object) -> torch.Tensor:
             return torch.tensor([[10.0, 1.0, 2.0, 6.0]])

@@ -1,4 +1,4 @@
-"""The formulas of the algorithms, by numbers worked out by hand."""
+"""Formulas of the algorithms against hand-computed values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from rl4sys.algorithms.a2c import policy_gradient_loss
 from rl4sys.algorithms.c51 import project
 from rl4sys.algorithms.distributions import categorical_kl, gaussian_kl
-from rl4sys.algorithms.dqn import best_legal, of_choice
-from rl4sys.algorithms.iql import expectile_loss, preference
+from rl4sys.algorithms.dqn import best_legal, values_of_action
+from rl4sys.algorithms.iql import advantage_weight, expectile_loss
 from rl4sys.algorithms.off_policy import td_target, weighted_mean
 from rl4sys.algorithms.qr_dqn import quantile_loss
 from rl4sys.algorithms.reinforce import complete_steps
@@ -27,26 +27,26 @@ def t(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
 
-def test_a_target_goes_on_past_a_truncation_and_stops_at_a_termination() -> None:
+def test_td_target_bootstraps_after_truncation_but_not_termination() -> None:
     target = td_target(t(1, 1), t(0.9, 0.9), torch.tensor([True, False]), t(10, 10))
     assert target.tolist() == pytest.approx([1.0, 10.0])
 
 
-def test_rows_weigh_as_much_as_their_buffer_says() -> None:
+def test_weighted_mean_multiplies_rows_by_importance_weights() -> None:
     assert weighted_mean(t(1, 3), {}).item() == 2.0
     assert weighted_mean(t(1, 3), {"weight": t(1, 0.5)}).item() == pytest.approx(1.25)
 
 
-def test_the_best_choice_is_the_best_legal_one() -> None:
+def test_best_action_is_legal() -> None:
     values = torch.tensor([[1.0, 5.0, 3.0], [1.0, 5.0, 3.0]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
-    choice = best_legal(values, mask)
-    assert choice.tolist() == [[1], [2]]
-    assert of_choice(values, choice).tolist() == [5.0, 3.0]
-    assert of_choice(values.unsqueeze(-1).expand(-1, -1, 4), torch.tensor([0, 2]))[:, 3].tolist() == [1.0, 3.0]
+    action = best_legal(values, mask)
+    assert action.tolist() == [[1], [2]]
+    assert values_of_action(values, action).tolist() == [5.0, 3.0]
+    assert values_of_action(values.unsqueeze(-1).expand(-1, -1, 4), torch.tensor([0, 2]))[:, 3].tolist() == [1.0, 3.0]
 
 
-def test_the_policy_gradient_is_that_of_the_weighted_log_probability() -> None:
+def test_policy_gradient_is_weighted_log_probability() -> None:
     log_prob = t(-1.0, -2.0).requires_grad_()
     loss = policy_gradient_loss(log_prob, t(3.0, -1.0), t(1.0, 0.5))
     loss.backward()  # type: ignore[no-untyped-call]
@@ -55,19 +55,19 @@ def test_the_policy_gradient_is_that_of_the_weighted_log_probability() -> None:
     assert log_prob.grad.tolist() == pytest.approx([-1.5, 0.25])
 
 
-def test_a_return_is_known_only_where_the_episode_ended() -> None:
+def test_complete_steps_belong_to_ended_episodes() -> None:
     last = np.array([False, True, False, False, True, True])
     ended = np.array([False, True, False, False, False, True])
     assert complete_steps(last, ended).tolist() == [True, True, False, False, False, True]
 
 
-def test_conjugate_gradients_solve_a_symmetric_system() -> None:
+def test_conjugate_gradients_solve_symmetric_system() -> None:
     matrix, target = torch.tensor([[4.0, 1.0], [1.0, 3.0]]), t(1.0, 2.0)
     solution = conjugate_gradients(lambda x: matrix @ x, target, steps=2)
     assert solution.tolist() == pytest.approx([1 / 11, 7 / 11], abs=1e-6)
 
 
-def test_divergences_are_those_of_the_textbook() -> None:
+def test_kl_divergences_match_textbook_formulas() -> None:
     p, q = t(0.5, 0.5), t(0.9, 0.1)
     expected = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
     assert categorical_kl(p.log()[None], q.log()[None]).item() == pytest.approx(expected, rel=1e-5)
@@ -78,20 +78,20 @@ def test_divergences_are_those_of_the_textbook() -> None:
     assert ours.item() == pytest.approx(divergence, rel=1e-5)
 
 
-def test_a_target_action_moves_a_little_and_stays_in_range() -> None:
+def test_smoothed_target_action_stays_in_range() -> None:
     assert smoothed(t(0.0, 0.9, -0.9), t(0.3, 0.9, -0.1), 0.5).tolist() == pytest.approx([0.3, 1.0, -1.0])
 
 
-def test_a_squashed_sample_has_the_density_of_its_law() -> None:
+def test_squashed_sample_has_correct_density() -> None:
     outputs, noise = torch.tensor([[0.3, -0.5, -1.0, 0.2]]), torch.tensor([[0.7, -1.1]])
     action, log_prob = squashed_sample(outputs, noise)
     base = torch.distributions.Normal(outputs[:, :2].double(), outputs[:, 2:].double().exp())
-    law = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
-    assert log_prob.item() == pytest.approx(law.log_prob(action.double()).sum().item(), abs=1e-4)
+    squashed = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
+    assert log_prob.item() == pytest.approx(squashed.log_prob(action.double()).sum().item(), abs=1e-4)
     assert action[0, 0].item() == pytest.approx(math.tanh(0.3 + math.exp(-1.0) * 0.7), rel=1e-5)
 
 
-def test_the_temperature_rises_where_there_is_too_little_entropy() -> None:
+def test_temperature_rises_when_entropy_is_low() -> None:
     for entropy, falls in ((0.5, False), (-3.0, True)):
         logarithm = t(0.0).requires_grad_()
         temperature_loss(logarithm, t(entropy), -1.0).backward()  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ def test_the_temperature_rises_where_there_is_too_little_entropy() -> None:
         assert (logarithm.grad.item() < 0) == falls
 
 
-def test_a_distribution_is_projected_onto_the_support_without_losing_its_mean() -> None:
+def test_projection_keeps_the_mean() -> None:
     support, values = torch.linspace(0, 4, 5), torch.tensor([[0.5, 1.0, 9.0, -3.0, 4.0]])
     probability = torch.tensor([[0.4, 0.2, 0.1, 0.2, 0.1]])
     projected = project(values, probability, support)
@@ -108,19 +108,19 @@ def test_a_distribution_is_projected_onto_the_support_without_losing_its_mean() 
     assert (inside @ support).item() == pytest.approx(0.4 * 0.25 + 0.2 * 1.5 + 0.1 * 2 + 0.2 * 3.75 + 0.1 * 4)
 
 
-def test_quantiles_pay_more_for_the_side_they_should_not_be_on() -> None:
-    # Two quantiles at .25 and .75, one sample: errors 2 and -2, whose Huber loss is 1.5.
+def test_quantile_loss_is_asymmetric() -> None:
+    # Two quantiles at .25 and .75, one sample: errors 2 and -2 with a Huber loss of 1.5.
     loss = quantile_loss(torch.tensor([[0.0, 4.0]]), torch.tensor([[2.0]]))
     assert loss.item() == pytest.approx(0.25 * 1.5 + 0.25 * 1.5)
     assert quantile_loss(torch.tensor([[4.0, 0.0]]), torch.tensor([[2.0]])).item() == pytest.approx(0.75 * 3)
 
 
-def test_the_soft_value_of_a_level_energy_is_its_level_and_the_volume_of_actions() -> None:
+def test_soft_value_matches_hand_computation() -> None:
     assert soft_value(torch.full((3, 7), 2.0), 2).tolist() == pytest.approx([2 + 2 * math.log(2)] * 3)
     assert soft_value(t(0.0, math.log(3)), 1).item() == pytest.approx(math.log(4 / 2) + math.log(2))
 
 
-def test_actions_are_pushed_towards_the_better_and_apart() -> None:
+def test_stein_direction_matches_hand_computation() -> None:
     pushing, pushed = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.25]])
     distance = [0.0625, 0.5625]
     width = 0.0625 / math.log(3)  # torch's median is the lower of two
@@ -130,6 +130,6 @@ def test_actions_are_pushed_towards_the_better_and_apart() -> None:
     assert stein_direction(pushing, pushed, torch.tensor([[3.0], [-1.0]])).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_an_expectile_weighs_what_lies_above_and_below_differently() -> None:
+def test_expectile_loss_is_asymmetric() -> None:
     assert expectile_loss(t(2.0, -2.0), 0.7).tolist() == pytest.approx([2.8, 1.2])
-    assert preference(t(0.0, 1.0, 50.0), 3.0).tolist() == pytest.approx([1.0, math.exp(3), 100.0])
+    assert advantage_weight(t(0.0, 1.0, 50.0), 3.0).tolist() == pytest.approx([1.0, math.exp(3), 100.0])

@@ -1,4 +1,4 @@
-"""PPO's formulas by hand, and its update on batches small enough to reason about."""
+"""PPO: formulas against hand-computed values, and updates on small batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from rl4sys.algorithms.actor_critic import importance
-from rl4sys.algorithms.base import Backend, Recipe
+from rl4sys.algorithms.base import AlgorithmSetup, Backend
 from rl4sys.algorithms.distributions import categorical_terms, gaussian_terms
-from rl4sys.algorithms.numerics import descend, make_adam
+from rl4sys.algorithms.optimization import descend, make_adam
 from rl4sys.algorithms.ppo import (
     PPO,
     PPOConfig,
@@ -26,14 +26,14 @@ from rl4sys.buffers.base import Batch, transitions
 from rl4sys.buffers.rollout import RolloutConfig
 from rl4sys.config import parse
 from rl4sys.errors import ConfigError
-from rl4sys.experiment.tree import split
 from rl4sys.networks.state import module_state, optimizer_state
+from rl4sys.runs.state_tree import split_state
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 
 
 def prepare(ppo: PPO, batch: Batch) -> dict[str, Tensor]:
-    """What an update learns from."""
+    """Return the tensors of an update: the batch with advantages, returns and importance weights."""
     return ppo._networks.with_advantages(batch, ppo._options.gamma, ppo._options.gae_lambda)
 
 
@@ -41,7 +41,7 @@ def t(*values: float) -> Tensor:
     return torch.tensor(values)
 
 
-def test_the_gain_is_clipped_where_it_would_tempt_too_far() -> None:
+def test_surrogate_loss_is_clipped() -> None:
     old = t(0.0, 0.0, 0.0, 0.0)
     log_prob = torch.log(t(1.5, 0.5, 1.5, 0.5))
     advantage = t(1.0, 1.0, -1.0, -1.0)
@@ -49,7 +49,7 @@ def test_the_gain_is_clipped_where_it_would_tempt_too_far() -> None:
     assert clipped_policy_loss(log_prob, old, advantage, 0.2).item() == pytest.approx(-(1.2 + 0.5 - 1.5 - 0.8) / 4)
 
 
-def test_beyond_the_clip_there_is_no_pull_further() -> None:
+def test_clipped_ratio_has_no_gradient() -> None:
     log_prob = torch.log(t(1.5, 1.1)).requires_grad_()
     clipped_policy_loss(log_prob, t(0.0, 0.0), t(1.0, 1.0), 0.2).backward()
     assert log_prob.grad is not None
@@ -57,22 +57,22 @@ def test_beyond_the_clip_there_is_no_pull_further() -> None:
     assert log_prob.grad[1] == pytest.approx(-1.1 / 2)
 
 
-def test_the_value_loss_is_half_the_squared_error() -> None:
+def test_value_loss_is_half_the_squared_error() -> None:
     assert value_loss(t(1.0, 3.0), t(0.0, 0.0), t(2.0, 0.0), None).item() == pytest.approx(0.5 * (1 + 9) / 2)
 
 
-def test_a_clipped_value_counts_the_larger_error() -> None:
+def test_clipped_value_loss_uses_the_larger_error() -> None:
     # Moved from 0 to 3, allowed 0.5: errors to the target 2 are 1 and (0.5 - 2)^2 = 2.25.
     assert value_loss(t(3.0), t(0.0), t(2.0), 0.5).item() == pytest.approx(0.5 * 2.25)
 
 
-def test_the_kl_estimate_is_zero_only_for_equal_policies() -> None:
+def test_kl_estimate_is_zero_only_for_equal_policies() -> None:
     assert kl_estimate(t(-1.0, -2.0), t(-1.0, -2.0)).item() == 0
     ratio = 0.5
     assert kl_estimate(torch.log(t(ratio)), t(0.0)).item() == pytest.approx(ratio - 1 - math.log(ratio))
 
 
-def test_categorical_terms_are_those_of_the_legal_actions() -> None:
+def test_categorical_log_prob_and_entropy_use_legal_actions_only() -> None:
     logits, mask = torch.log(t(1.0, 2.0, 5.0)).repeat(2, 1), torch.tensor([[True, True, True], [True, True, False]])
     log_prob, entropy = categorical_terms(logits, torch.tensor([2, 1]), mask)
     assert log_prob.exp().tolist() == pytest.approx([5 / 8, 2 / 3])
@@ -80,7 +80,7 @@ def test_categorical_terms_are_those_of_the_legal_actions() -> None:
     assert entropy.tolist() == pytest.approx(by_hand)
 
 
-def test_an_illegal_action_gets_no_gradient() -> None:
+def test_illegal_action_gets_no_gradient() -> None:
     logits = torch.zeros(1, 3, requires_grad=True)
     log_prob, entropy = categorical_terms(logits, torch.tensor([0]), torch.tensor([[True, True, False]]))
     (log_prob + entropy).sum().backward()
@@ -89,7 +89,7 @@ def test_an_illegal_action_gets_no_gradient() -> None:
     assert logits.grad[0, 2] == 0
 
 
-def test_gaussian_terms_are_those_of_torch() -> None:
+def test_gaussian_log_prob_and_entropy_match_torch() -> None:
     rng = np.random.default_rng(0)
     mean, action = (torch.from_numpy(rng.normal(size=(5, 3)).astype(np.float32)) for _ in range(2))
     log_std = t(-0.5, 0.0, 0.7)
@@ -105,11 +105,13 @@ SPEC = Spec({"state": Box((2,))}, Discrete(2))
 def make_ppo(backend: Backend = "auto", **options: object) -> PPO:
     config = PPOConfig.model_validate({"name": "ppo", "gamma": 0.5, "gae_lambda": 1.0, "minibatch_size": 8, **options})
     buffer = RolloutConfig(type="trajectory", size=6)
-    return PPO(Recipe(SPEC, config, {}, buffer, np.random.SeedSequence(1), backend=backend, total_timesteps=100))
+    return PPO(
+        AlgorithmSetup(SPEC, config, {}, buffer, np.random.SeedSequence(1), backend=backend, total_timesteps=100)
+    )
 
 
 def rollout(end: str) -> dict[str, np.ndarray]:
-    """Three steps that pay 1 each and end in ``end``."""
+    """Three steps with reward 1 each; ``end`` is the end of the trajectory."""
     states = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     columns = {"obs.state": states, "action": np.array([0, 1, 1]), "reward": np.ones(3, np.float32)}
     columns["log_prob"] = np.full(3, math.log(0.5), np.float32)
@@ -117,17 +119,17 @@ def rollout(end: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "cut"])
-def test_only_a_terminated_episode_has_nothing_after_it(end: str) -> None:
+def test_only_terminated_episodes_are_not_bootstrapped(end: str) -> None:
     ppo, batch = make_ppo(), rollout(end)
     with torch.no_grad():
-        led_to = float(ppo._networks.value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
+        final_value = float(ppo._networks.value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
     prepared = prepare(ppo, batch)
-    after = 0.0 if end == "terminated" else led_to
-    assert led_to != 0, "a value of nothing would make the cases equal"
+    after = 0.0 if end == "terminated" else final_value
+    assert final_value != 0, "a value of 0 would make the cases equal"
     assert prepared["return"].tolist() == pytest.approx([1.75 + after / 8, 1.5 + after / 4, 1 + after / 2], abs=1e-6)
 
 
-def test_an_update_ends_early_once_the_policy_moved_far_enough() -> None:
+def test_update_stops_early_at_target_kl() -> None:
     free, held = make_ppo(lr=0.1, epochs=50), make_ppo(lr=0.1, epochs=50, target_kl=1e-4)
     for ppo in (free, held):
         ppo.update(rollout("terminated"), steps=0)
@@ -136,26 +138,26 @@ def test_an_update_ends_early_once_the_policy_moved_far_enough() -> None:
     assert 1 <= steps[1] < 50
 
 
-def test_schedules_reach_the_optimiser() -> None:
+def test_optimizer_uses_the_scheduled_learning_rate() -> None:
     ppo = make_ppo(lr={"start": 0.1, "end": 0.0}, epochs=1)
     assert [ppo.update(rollout("terminated"), steps=s).metrics["policy/lr"] for s in (0, 50, 100)] == [0.1, 0.05, 0.0]
 
 
-def test_each_step_counts_by_its_weight() -> None:
+def test_surrogate_loss_is_weighted_by_importance() -> None:
     log_prob, advantage, weight = torch.log(t(1.5, 0.5)), t(1.0, 1.0), t(0.5, 0.25)
     # 0.5 * min(1.5, 1.2) and 0.25 * min(0.5, 0.8)
     loss = clipped_policy_loss(log_prob, t(0.0, 0.0), advantage, 0.2, weight)
     assert loss.item() == pytest.approx(-(0.5 * 1.2 + 0.25 * 0.5) / 2)
 
 
-def test_the_importance_of_a_step_is_at_most_1() -> None:
+def test_importance_weight_is_at_most_1() -> None:
     weight = importance(torch.log(t(0.1, 0.3, 0.9)), torch.log(t(0.8, 0.3, 0.2)))
     assert weight.tolist() == pytest.approx([0.125, 1, 1])
-    assert importance(t(0.0), t(-1e4)).item() == 1, "an action that was next to impossible does not overflow"
+    assert importance(t(0.0), t(-1e4)).item() == 1, "a tiny recorded probability should not overflow"
 
 
 def bandit(staleness: int) -> dict[str, np.ndarray]:
-    """Ten pulls by a policy that chose arm 1, the one that pays, with probability 0.2."""
+    """Ten pulls of a two-armed bandit; arm 1 has reward 1 and was chosen with probability 0.2."""
     action = np.array([1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     ends = np.ones(10, bool)
     return {
@@ -172,78 +174,77 @@ def bandit(staleness: int) -> dict[str, np.ndarray]:
 
 
 def make_decided(**options: Any) -> PPO:
-    """One that by now chooses arm 1 with probability 0.9, and values nothing yet."""
+    """PPO that chooses arm 1 with probability 0.9 and has a critic value of 0."""
     ppo = make_ppo(minibatch_size=10, max_grad_norm=1e9, normalize_advantage=False, **options)
     with torch.no_grad():
-        # Where all inputs are 0 the outputs are the biases of the last layer.
+        # For zero inputs the outputs are the biases of the last layer.
         list(ppo._networks.actor.parameters())[-1].copy_(t(0.0, math.log(9)))
     return ppo
 
 
-def chance(ppo: PPO) -> float:
-    """The probability of arm 1."""
+def arm_1_probability(ppo: PPO) -> float:
     with torch.no_grad():
         return float(ppo._networks.actor({"state": torch.zeros(1, 2)}).softmax(-1)[0, 1])
 
 
-def worth(ppo: PPO) -> float:
+def critic_value(ppo: PPO) -> float:
     with torch.no_grad():
         return float(ppo._networks.value({"state": torch.zeros(1, 2)}))
 
 
-def test_stale_steps_still_teach_what_pays() -> None:
+def test_learns_rewarded_action_from_stale_steps() -> None:
     corrected, uncorrected = make_decided(lr=1e-3, epochs=5), make_decided(lr=1e-3, epochs=5)
-    assert chance(corrected) == pytest.approx(0.9)
+    assert arm_1_probability(corrected) == pytest.approx(0.9)
     metrics = [ppo.update(bandit(staleness=s), steps=0).metrics for ppo, s in ((corrected, 2), (uncorrected, 0))]
-    assert chance(corrected) > 0.9 + 1e-4
-    # 0.9 / 0.2 is far beyond the clip around the policy that acted, so that nothing pulls any more.
-    assert chance(uncorrected) == pytest.approx(0.9, abs=1e-6)
-    # Weights are 1 where arm 1 was chosen, 0.1 / 0.8 elsewhere.
+    assert arm_1_probability(corrected) > 0.9 + 1e-4
+    # The ratio 0.9 / 0.2 is outside the clip range, so the gradient is 0.
+    assert arm_1_probability(uncorrected) == pytest.approx(0.9, abs=1e-6)
+    # Importance weights: 1 for arm 1, 0.1 / 0.8 for arm 0.
     assert [m["policy/importance"] for m in metrics] == pytest.approx([(2 + 8 * 0.125) / 10, 1])
     assert [m["policy/staleness"] for m in metrics] == [2, 0]
 
 
-def test_stale_steps_do_not_drag_the_policy_back() -> None:
-    # All pays the same, and arm 0 was chosen far more often than it would be now.
+def test_stale_steps_do_not_pull_the_policy_back() -> None:
+    # All rewards are equal, and arm 0 was chosen far more often than the current policy would.
     batch = {**bandit(staleness=1), "reward": np.ones(10, np.float32)}
     ppo = make_decided(backend="torch", epochs=1)
     metrics = ppo.update(batch, steps=0).metrics
     assert metrics["loss/policy"] == pytest.approx(-(2 * 1 + 8 * 0.125) / 10)
-    # Each step pulls the arm it chose by its weight times 1 - pi; without weights arm 0 would have 8 * 0.9.
+    # The gradient of each step is its weight times 1 - pi of its arm; without weights arm 0 would have 8 * 0.9.
     arm_0 = (8 * 0.125 * 0.9 - 2 * 0.1) / 10
     gradient = list(ppo._networks.actor.parameters())[-1].grad
     assert gradient is not None
     assert gradient.tolist() == pytest.approx([-arm_0, arm_0])
 
 
-def test_the_critic_learns_the_worth_of_the_policy_of_now_not_of_the_one_that_acted() -> None:
+def test_critic_learns_values_of_the_current_policy() -> None:
     corrected, uncorrected = (make_decided(lr=0.0, critic_lr=0.02, epochs=1) for _ in range(2))
     for _ in range(300):
         corrected.update(bandit(staleness=1), steps=0)
         uncorrected.update(bandit(staleness=0), steps=0)
-    # V-trace's fixed point: 2 steps of weight 1 that pay 1, 8 of weight 0.125 that pay 0.
-    assert worth(corrected) == pytest.approx(2 / (2 + 8 * 0.125), abs=0.01)
-    assert worth(uncorrected) == pytest.approx(0.2, abs=0.01)
+    # V-trace fixed point: 2 steps with weight 1 and reward 1, 8 steps with weight 0.125 and reward 0.
+    assert critic_value(corrected) == pytest.approx(2 / (2 + 8 * 0.125), abs=0.01)
+    assert critic_value(uncorrected) == pytest.approx(0.2, abs=0.01)
 
 
-def test_the_worth_of_a_step_is_what_the_policy_of_now_would_have_made_of_those_after_it() -> None:
+def test_returns_of_stale_steps_follow_the_current_policy() -> None:
     ppo, batch = make_decided(), bandit(staleness=1)
     batch["last"] = batch["terminated"] = batch["ended"] = np.arange(10) == 9
     prepared = prepare(ppo, batch)
-    # Values are 0, gamma is 0.5 and lambda 1: the second step, of weight 1, reaches the first with all it paid.
+    # Values are 0, gamma is 0.5 and lambda 1; the second step has weight 1, so its full reward reaches the first.
     assert prepared["advantage"][:2].tolist() == pytest.approx([1.5, 1], abs=1e-6)
     batch["reward"] = np.eye(10, dtype=np.float32)[9]
-    # A reward reaches back through the weights of all steps from its own to the one after.
+    # A reward is propagated back through the weights of its own step and of all steps after the earlier one.
     expected = [0.5**k * 0.125**k for k in range(4)]
     assert prepare(ppo, batch)["advantage"].flip(0)[:4].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def contents(ppo: PPO) -> tuple[str, dict[str, bytes]]:
-    document, arrays = split(ppo.state())
+    document, arrays = split_state(ppo.state())
     return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
 
 
-def test_an_update_from_fresh_steps_is_that_of_a_batch_that_knows_no_staleness() -> None:
+def test_staleness_of_0_does_not_change_the_update() -> None:
     fresh, plain, stale = (make_ppo(epochs=3, minibatch_size=2, lr=1e-2) for _ in range(3))
     batch = rollout("truncated")
     fresh.update({**batch, "staleness": np.zeros(3, np.int64)}, steps=0)
@@ -253,7 +254,7 @@ def test_an_update_from_fresh_steps_is_that_of_a_batch_that_knows_no_staleness()
     assert contents(stale) != contents(plain)
 
 
-def test_among_stale_steps_the_fresh_keep_their_weight_and_log_probability_exactly() -> None:
+def test_fresh_steps_have_weight_1_and_recorded_log_probability() -> None:
     batch = {**bandit(staleness=0), "staleness": np.arange(10) % 2}
     prepared = prepare(make_decided(), batch)
     assert (prepared["weight"][::2] == 1).all()
@@ -261,31 +262,33 @@ def test_among_stale_steps_the_fresh_keep_their_weight_and_log_probability_exact
     assert (prepared["weight"][3::2] < 0.2).all()
 
 
-def test_the_critic_may_have_a_rate_of_its_own() -> None:
-    same, alike, still = (make_ppo(lr=1e-2, epochs=3, **own) for own in ({}, {"critic_lr": 1e-2}, {"critic_lr": 0.0}))
-    first = module_state(same._networks)
-    norms = [p.update(rollout("truncated"), steps=0).metrics["loss/gradient_norm"] for p in (same, alike, still)]
-    assert contents(alike) == contents(same), "a rate that is the same changes nothing"
-    assert norms[0] == norms[1], "the norm is that of all parameters together"
-    for name, weights in module_state(still._networks).items():
+def test_critic_can_have_its_own_learning_rate() -> None:
+    shared, equal, frozen = (
+        make_ppo(lr=1e-2, epochs=3, **own) for own in ({}, {"critic_lr": 1e-2}, {"critic_lr": 0.0})
+    )
+    first = module_state(shared._networks)
+    norms = [p.update(rollout("truncated"), steps=0).metrics["loss/gradient_norm"] for p in (shared, equal, frozen)]
+    assert contents(equal) == contents(shared), "an equal rate should change nothing"
+    assert norms[0] == norms[1], "the norm should cover all parameters"
+    for name, weights in module_state(frozen._networks).items():
         assert np.array_equal(weights, first[name]) == (name.startswith("critic") or not weights.size), name
 
 
-def test_gradients_of_all_groups_are_shortened_together() -> None:
+def test_gradients_of_all_groups_are_clipped_together() -> None:
     one, two = torch.nn.Parameter(t(0.0)), torch.nn.Parameter(t(0.0))
     optimizer = make_adam([[one], [two]], lr=0.1, eps=1e-8)
     module = torch.nn.ParameterList([one, two])
     assert descend(optimizer, module, {"loss": (3 * one + 4 * two).sum()}, max_grad_norm=1.0, steps=0) == 5
     seen = [optimizer.state[parameter]["exp_avg"].item() for parameter in (one, two)]
-    assert seen == pytest.approx([0.1 * 0.6, 0.1 * 0.8]), "a tenth of the first gradient is the first mean"
+    assert seen == pytest.approx([0.1 * 0.6, 0.1 * 0.8]), "the first mean should be a tenth of the first gradient"
 
 
 def optimizer_steps(ppo: PPO) -> float:
     return float(next(iter(optimizer_state(ppo._optimizer).values()))["step"])
 
 
-def test_gradient_steps_may_be_counted_instead_of_passes() -> None:
-    # Three rows in minibatches of two: two minibatches a pass.
+def test_gradient_steps_replace_epochs() -> None:
+    # Three rows in minibatches of two: two minibatches per pass.
     passes, same, fewer = (
         make_ppo(minibatch_size=2, **length) for length in ({"epochs": 2}, {"gradient_steps": 4}, {"gradient_steps": 3})
     )
@@ -295,14 +298,14 @@ def test_gradient_steps_may_be_counted_instead_of_passes() -> None:
     assert contents(same) == contents(passes)
 
 
-def test_a_line_without_a_length_is_refused_before_anything_is_learnt() -> None:
+def test_schedule_without_length_is_rejected_before_learning() -> None:
     config = PPOConfig.model_validate({"name": "ppo", "critic_lr": {"start": 1e-3}})
-    with pytest.raises(ConfigError, match=r"algorithm\.critic_lr goes from 0\.001 to 0\.0 over a part of training"):
-        PPO(Recipe(SPEC, config, {}, RolloutConfig(type="trajectory", size=6), np.random.SeedSequence(1)))
+    with pytest.raises(ConfigError, match=r"algorithm\.critic_lr goes from 0\.001 to 0\.0 over a fraction of training"):
+        PPO(AlgorithmSetup(SPEC, config, {}, RolloutConfig(type="trajectory", size=6), np.random.SeedSequence(1)))
 
 
 @pytest.mark.parametrize("setting", [{"minibatch_size": 10**9}, {"epochs": 10**6}, {"gradient_steps": 10**9}])
-def test_sizes_beyond_all_use_are_refused(setting: dict[str, int]) -> None:
+def test_too_large_option_is_rejected(setting: dict[str, int]) -> None:
     ((name, _),) = setting.items()
     with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
         parse(PPOConfig, {"name": "ppo", **setting}, "algorithm")

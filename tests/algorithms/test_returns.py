@@ -1,4 +1,4 @@
-"""Generalized advantages against numbers computed by hand, and the native core against its reference."""
+"""Generalized advantages against hand-computed values, and the native core against the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _column(*values: float) -> Array:
     return np.array(values, np.float32)
 
 
-def test_two_trajectories_laid_end_to_end_are_as_computed_by_hand() -> None:
+def test_two_trajectories_match_hand_computation() -> None:
     reward, value = _column(1, 2, 3), _column(0.5, 1, 2)
     bootstrap, last = _column(99, 4, 0), np.array([False, True, True])
     # deltas: 1 + 0.5*1 - 0.5 = 1; 2 + 0.5*4 - 1 = 3; 3 + 0 - 2 = 1, and gamma*lambda = 0.1
@@ -27,26 +27,26 @@ def test_two_trajectories_laid_end_to_end_are_as_computed_by_hand() -> None:
     assert advantage.dtype == np.float32
 
 
-def test_with_lambda_1_it_is_the_discounted_return_less_the_value() -> None:
+def test_lambda_1_gives_discounted_return_minus_value() -> None:
     reward, value = _column(1, 1, 1), _column(5, 6, 7)
     last = np.array([False, False, True])
     advantage = generalized_advantages(reward, value, _column(0, 0, 8), last, gamma=0.5, gae_lambda=1.0)
     np.testing.assert_allclose(advantage, [1.75 + 1 - 5, 1.5 + 2 - 6, 1 + 4 - 7], rtol=1e-6)
 
 
-def test_weights_correct_for_another_policy_as_v_trace_does() -> None:
+def test_weighted_advantages_match_v_trace() -> None:
     reward, value, last = _column(1, 2, 3), _column(0.5, 1, 2), np.array([False, False, True])
     weight = _column(0.5, 0.25, 0.8)
     advantage = generalized_advantages(reward, value, _column(0, 0, 4), last, gamma=0.5, gae_lambda=0.2, weight=weight)
     # deltas: 1 + 0.5*1 - 0.5 = 1; 2 + 0.5*2 - 1 = 2; 3 + 0.5*4 - 2 = 3, and gamma*lambda = 0.1
     np.testing.assert_allclose(advantage, [1 + 0.1 * 0.25 * 2.24, 2 + 0.1 * 0.8 * 3, 3], rtol=1e-6)
-    # Equation 1 of the paper, rho being the weight and c lambda times it, for the first row:
+    # Equation 1 of the V-trace paper for the first row, with rho the weight and c = lambda * rho:
     # rho0 delta0 + gamma c0 rho1 delta1 + gamma^2 c0 c1 rho2 delta2
     target = 0.5 * 1 + 0.5 * 0.1 * 0.25 * 2 + 0.25 * 0.1 * 0.05 * 0.8 * 3
     assert weight[0] * advantage[0] == pytest.approx(target)
 
 
-def test_a_weight_does_not_reach_back_into_another_trajectory() -> None:
+def test_importance_weight_affects_only_its_trajectory() -> None:
     reward, value, bootstrap = np.ones((3, 4), np.float32)
     last = np.array([False, True, False, True])
     weights = [np.array([1, 1, w, w], np.float32) for w in (0.1, 0.9)]
@@ -62,7 +62,7 @@ def test_a_weight_does_not_reach_back_into_another_trajectory() -> None:
     gae_lambda=st.floats(0, 1),
     weighted=st.booleans(),
 )
-def test_the_chosen_form_equals_the_reference(
+def test_native_advantages_equal_the_reference(
     seed: int, rows: int, gamma: float, gae_lambda: float, weighted: bool
 ) -> None:
     random = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def test_the_chosen_form_equals_the_reference(
 
 
 @pytest.mark.parametrize("form", [generalized_advantages, generalized_advantages_python])
-def test_weights_of_1_change_no_bit(form: Callable[..., Array]) -> None:
+def test_importance_weights_of_1_do_not_change_advantages(form: Callable[..., Array]) -> None:
     random = np.random.default_rng(0)
     reward, value, bootstrap = random.standard_normal((3, 1000)).astype(np.float32)
     last = random.random(1000) < 0.05
@@ -86,7 +86,7 @@ def test_weights_of_1_change_no_bit(form: Callable[..., Array]) -> None:
     assert plain.tobytes() == weighted.tobytes()
 
 
-def test_what_follows_a_trajectory_does_not_reach_back_into_it() -> None:
+def test_advantages_do_not_depend_on_the_next_trajectory() -> None:
     reward, value, bootstrap = np.ones((3, 4), np.float32)
     last = np.array([False, True, False, True])
     whole = generalized_advantages(reward, value, bootstrap, last, 0.9, 0.9)
@@ -94,12 +94,12 @@ def test_what_follows_a_trajectory_does_not_reach_back_into_it() -> None:
     assert whole[:2].tolist() == first.tolist()
 
 
-def test_no_rows_have_no_advantages() -> None:
+def test_empty_batch_has_no_advantages() -> None:
     none = np.zeros(0, np.float32)
     assert generalized_advantages(none, none, none, np.zeros(0, np.bool_), 0.9, 0.9).shape == (0,)
 
 
-def test_columns_of_unequal_length_are_refused() -> None:
+def test_columns_of_unequal_length_are_rejected() -> None:
     with pytest.raises(SpecError, match=r"reward, value, bootstrap and last have shapes \[\(2,\), \(1,\), "):
         generalized_advantages(_column(1, 1), _column(1), _column(1, 1), np.array([False, True]), 0.9, 0.9)
     three = _column(1, 1, 1)
@@ -107,6 +107,6 @@ def test_columns_of_unequal_length_are_refused() -> None:
         generalized_advantages(three, three, three, np.array([False, False, True]), 0.9, 0.9, weight=_column(1))
 
 
-def test_an_open_last_row_is_refused() -> None:
-    with pytest.raises(SpecError, match="the last row ends no trajectory"):
+def test_unfinished_last_trajectory_is_rejected() -> None:
+    with pytest.raises(SpecError, match="the final row does not end a trajectory"):
         generalized_advantages(_column(1), _column(1), _column(1), np.array([False]), 0.9, 0.9)

@@ -1,3 +1,5 @@
+"""Schedules of hyperparameters: parsing, values and validation."""
+
 from __future__ import annotations
 
 import jsonschema
@@ -9,20 +11,20 @@ from rl4sys.config import parse
 from rl4sys.errors import ConfigError
 
 
-def test_a_plain_number_never_changes() -> None:
+def test_plain_number_is_constant() -> None:
     schedule = Schedule.model_validate(0.3)
     assert schedule == constant(0.3)
     assert schedule.at(10**9, None) == 0.3
     assert schedule.model_dump() == 0.3
 
 
-def test_a_line_goes_from_start_to_end_and_stays() -> None:
+def test_schedule_is_linear_then_constant() -> None:
     schedule = Schedule(start=1.0, end=0.0, fraction=0.5)
     assert [schedule.at(steps, 100) for steps in (0, 25, 50, 200)] == [1.0, 0.5, 0.0, 0.0]
     assert schedule.model_dump() == {"start": 1.0, "end": 0.0, "fraction": 0.5}
 
 
-def test_a_line_may_have_a_length_of_its_own() -> None:
+def test_schedule_length_can_be_given_in_steps() -> None:
     schedule = Schedule(start=1.0, end=0.0, steps=200)
     for total_timesteps in (None, 100):
         assert [schedule.at(steps, total_timesteps) for steps in (0, 50, 200, 900)] == [1.0, 0.75, 0.0, 0.0]
@@ -39,21 +41,23 @@ def options(**settings: object) -> Options:
     return parse(Options, {"name": "own", **settings}, "algorithm")
 
 
-def test_two_lengths_are_refused() -> None:
-    expected = r"algorithm\.lr is \{.*\}; steps and fraction both say how long the line is; give one of them"
+def test_steps_and_fraction_together_are_rejected() -> None:
+    expected = r"algorithm\.lr is \{.*\}; steps and fraction both set the length of the schedule; give one of them"
     with pytest.raises(ConfigError, match=expected):
         options(lr={"start": 1.0, "steps": 10, "fraction": 0.5})
     assert options(lr={"start": 1.0, "steps": 10, "fraction": 1.0}).lr.at(5, None) == 0.5
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True])
-def test_the_length_is_a_number_of_steps(steps: object) -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.lr\.steps is .*; [iI].* should be .*\(The line takes so many"):
+def test_invalid_schedule_steps_are_rejected(steps: object) -> None:
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.lr\.steps is .*; [iI].* should be .*\(Length in environment steps"
+    ):
         options(lr={"start": 1.0, "steps": steps})
 
 
 @pytest.mark.parametrize(
-    ("lr", "fits"),
+    ("lr", "valid"),
     [
         (0.1, True),
         ({"start": 1.0, "end": 0.0, "fraction": 0.5}, True),
@@ -62,26 +66,27 @@ def test_the_length_is_a_number_of_steps(steps: object) -> None:
         ("fast", False),
     ],
 )
-def test_the_schema_knows_every_form(lr: object, fits: bool) -> None:
+def test_json_schema_covers_every_schedule_form(lr: object, valid: bool) -> None:
     validator = jsonschema.Draft202012Validator(Options.model_json_schema())
-    assert validator.is_valid({"name": "own", "lr": lr, "other_lr": lr}) == fits
+    assert validator.is_valid({"name": "own", "lr": lr, "other_lr": lr}) == valid
     assert validator.is_valid({"name": "own", "other_lr": None})
 
 
-def test_training_without_an_end_needs_lines_with_a_length() -> None:
+def test_schedule_needs_steps_if_training_has_no_end() -> None:
     line = {"start": 1.0, "end": 0.05}
     for given in (options(), options(lr=0.5), options(other_lr={**line, "steps": 100})):
         check_schedules(given, None)
     check_schedules(options(other_lr=line), 1000)
     expected = (
-        "algorithm.other_lr goes from 1.0 to 0.05 over a part of training.total_timesteps, and this training has no "
-        "end; say how many steps it takes, such as {start: 1.0, end: 0.05, steps: 10000}, or give a plain number"
+        "algorithm.other_lr goes from 1.0 to 0.05 over a fraction of training.total_timesteps, but this training has "
+        "no end; set the length of the schedule in steps, such as {start: 1.0, end: 0.05, steps: 10000}, or give a "
+        "plain number"
     )
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         check_schedules(options(other_lr=line), None)
-    assert str(refused.value) == expected
+    assert str(error.value) == expected
 
 
-def test_a_line_without_an_end_of_training_is_refused() -> None:
+def test_schedule_without_training_length_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"a schedule needs training\.total_timesteps"):
         Schedule(start=1.0, end=0.0).at(5, None)

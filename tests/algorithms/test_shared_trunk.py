@@ -1,4 +1,4 @@
-"""An actor and a critic with one trunk."""
+"""Actor and critic with a shared trunk."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ import pytest
 import torch
 
 from rl4sys.algorithms.actor_critic import ActorCritic
-from rl4sys.algorithms.base import Recipe
+from rl4sys.algorithms.base import AlgorithmSetup
 from rl4sys.errors import ConfigError
-from rl4sys.learner import (
-    Learner,
-    LearnerConfig,
-    build_learner,
-    learner_cost,
-    parse_algorithm,
-    parse_buffer,
-    parse_networks,
-)
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.footprint import learner_cost
+from rl4sys.learner.learner import Learner, build_learner
 from rl4sys.networks.base import observation_of
 from rl4sys.networks.chained import Chained
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.spec import Box, Discrete, Spec
 
 IMAGES = Spec({"camera": Box((36, 36, 3), "uint8", (0.0,), (255.0,)), "speed": Box((2,))}, Discrete(3))
@@ -44,7 +38,9 @@ def config_of(name: str = "ppo", networks: dict[str, Any] = SHARED, **options: A
 
 def networks() -> ActorCritic:
     config = config_of()
-    return ActorCritic(Recipe(IMAGES, config.algorithm, config.networks, config.buffer, np.random.SeedSequence(0)), 0.0)
+    return ActorCritic(
+        AlgorithmSetup(IMAGES, config.algorithm, config.networks, config.buffer, np.random.SeedSequence(0)), 0.0
+    )
 
 
 def rows(count: int = 5) -> dict[str, torch.Tensor]:
@@ -60,42 +56,42 @@ def learner_of(**options: Any) -> Learner:
     return build_learner(IMAGES, config_of(**options), seed=1)
 
 
-def moved_by(shared: ActorCritic, loss: torch.Tensor) -> set[str]:
+def changed_by(shared: ActorCritic, loss: torch.Tensor) -> set[str]:
     shared.zero_grad()
     loss.sum().backward()  # type: ignore[no-untyped-call]
     return {name for name, p in shared.named_parameters() if p.grad is not None and p.grad.any()}
 
 
-def test_both_losses_move_what_is_shared_and_only_that() -> None:
+def test_actor_and_critic_share_only_the_trunk() -> None:
     shared = networks()
-    by_actor = moved_by(shared, shared.action_terms(rows())[0])
-    by_critic = moved_by(shared, shared.value(observation_of(rows(), "obs.")))
+    by_actor = changed_by(shared, shared.action_terms(rows())[0])
+    by_critic = changed_by(shared, shared.value(observation_of(rows(), "obs.")))
     assert by_actor & by_critic
     assert all(".trunk." in name for name in by_actor & by_critic)
     assert all(name.startswith("critic.head.") for name in by_critic - by_actor)
     assert by_critic - by_actor
 
 
-def test_the_trunk_computes_once_for_both() -> None:
-    shared, asked = networks(), []
+def test_trunk_runs_once_for_actor_and_critic() -> None:
+    shared, calls = networks(), []
     separately = shared.action_terms(rows())[0], shared.value(observation_of(rows(), "obs."))
     assert isinstance(shared.actor, Chained)
-    shared.actor.trunk.register_forward_hook(lambda *_: asked.append(True))
+    shared.actor.trunk.register_forward_hook(lambda *_: calls.append(True))
     seen = shared.with_features(rows())
     together = shared.action_terms(seen)[0], shared.value(observation_of(seen, "obs."))
-    assert asked == [True]
+    assert calls == [True]
     assert all(torch.equal(one, other) for one, other in zip(separately, together, strict=True))
 
 
 @pytest.mark.parametrize("options", [{}, {"critic_lr": 1e-4}])
-def test_what_is_shared_is_counted_and_moved_once(options: dict[str, float]) -> None:
+def test_shared_parameters_are_counted_and_updated_once(options: dict[str, float]) -> None:
     algorithm = learner_of(**options).algorithm
-    moved = [p for group in algorithm._optimizer.param_groups for p in group["params"]]
-    assert len(moved) == len({id(p) for p in moved}) == len(list(algorithm._networks.parameters()))
-    assert learner_cost(IMAGES, config_of()).parameters == sum(p.numel() for p in moved)
+    trained = [p for group in algorithm._optimizer.param_groups for p in group["params"]]
+    assert len(trained) == len({id(p) for p in trained}) == len(list(algorithm._networks.parameters()))
+    assert learner_cost(IMAGES, config_of()).parameters == sum(p.numel() for p in trained)
 
 
-def test_what_clients_are_sent_is_trunk_and_actor_and_acts_the_same() -> None:
+def test_snapshot_contains_trunk_and_actor_and_acts_the_same() -> None:
     learner = learner_of()
     sent = learner.snapshot()
     assert {name.split(".")[1] for name in sent.weights} == {"trunk", "head"}
@@ -107,15 +103,29 @@ def test_what_clients_are_sent_is_trunk_and_actor_and_acts_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "networks", "says"),
+    ("name", "networks", "message"),
     [
-        ("trpo", SHARED, "network.trunk is not a network of trpo.* moved apart, and share nothing"),
-        ("sac", SHARED, "network.trunk is not a network of sac.* moved apart, and share nothing"),
+        ("trpo", SHARED, "network.trunk is not a network of trpo.* updated in separate steps, so they cannot share"),
+        ("sac", SHARED, "network.trunk is not a network of sac.* updated in separate steps, so they cannot share"),
         ("dqn", {"trunk": {}}, r"network.trunk is not a network of dqn. It has: critic.$"),
-        ("ppo", {"trunk": {"type": "gru"}}, "network.trunk remembers, and .* what actor and critic share cannot"),
-        ("ppo", {"trunk": {}, "actor": {"type": "lstm"}}, "network.actor remembers, and there is a network.trunk"),
+        (
+            "ppo",
+            {"trunk": {"type": "gru"}},
+            "network.trunk is recurrent, but .* shared network.trunk cannot have memory",
+        ),
+        (
+            "ppo",
+            {"trunk": {}, "actor": {"type": "lstm"}},
+            "network.actor is recurrent, but networks on a shared network.trunk",
+        ),
     ],
 )
-def test_what_cannot_be_shared_is_refused(name: str, networks: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_unsupported_trunk_is_rejected(name: str, networks: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build_learner(IMAGES, config_of(name, networks), seed=1)
+
+
+def test_unequal_step_counts_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"critic_gradient_steps is 80 and .*gradient_steps is 20.* network\.trunk"):
+        learner_of(gradient_steps=20, critic_gradient_steps=80)
+    learner_of(gradient_steps=20, critic_gradient_steps=20)

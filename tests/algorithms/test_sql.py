@@ -1,4 +1,4 @@
-"""What soft Q-learning is for: a policy spread out as what is good is."""
+"""Soft Q-learning covers all modes of a reward; a Gaussian policy cannot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4sys.algorithms.base import Algorithm, Recipe
+from rl4sys.algorithms.base import Algorithm, AlgorithmSetup
 from rl4sys.algorithms.sac import SAC, SACConfig
 from rl4sys.algorithms.sql import SoftQ, SoftQConfig
 from rl4sys.buffers.base import BufferConfig
@@ -23,12 +23,12 @@ OPTIONS: Any = {"gamma": 0.0, "lr": 3e-3, "batch_size": ROWS, "learning_starts":
 
 
 def energy(action: Array) -> Array:
-    """ln of the density of two normals, each as likely as the other."""
+    """Log-density, up to a constant, of an equal mixture of two normal distributions."""
     return np.logaddexp(*(-0.5 * ((action - mode) / WIDTH) ** 2 for mode in MODES))
 
 
-def actions_learnt(algorithm: Algorithm, updates: int) -> Array:
-    """A thousand of them, after learning what each brings in a single step."""
+def actions_after_training(algorithm: Algorithm, updates: int) -> Array:
+    """Train on one-step episodes with the energy as reward; returns 1000 sampled actions."""
     rng, nothing = np.random.default_rng(0), np.zeros((ROWS, 1), np.float32)
     for step in range(updates):
         action = rng.uniform(-1, 1, (ROWS, 1)).astype(np.float32)
@@ -45,10 +45,10 @@ def actions_learnt(algorithm: Algorithm, updates: int) -> Array:
     return algorithm.policy(steps=updates).act(observation, {}, Draws(1)).action.ravel()
 
 
-def recipe(options: SoftQConfig | SACConfig) -> Recipe[SoftQConfig | SACConfig]:
+def setup(options: SoftQConfig | SACConfig) -> AlgorithmSetup[SoftQConfig | SACConfig]:
     network = MLPConfig(hidden_dims=[64, 64], activation="relu", initialization="uniform")
     networks: Mapping[str, NetworkConfig] = {"actor": network, "critic": network}
-    return Recipe(SPEC, options, networks, BufferConfig(type="uniform", size=10), np.random.SeedSequence(1))
+    return AlgorithmSetup(SPEC, options, networks, BufferConfig(type="uniform", size=10), np.random.SeedSequence(1))
 
 
 def near_modes(actions: Array) -> float:
@@ -59,15 +59,15 @@ def between(actions: Array) -> float:
     return float(np.mean(abs(actions) < 0.2))
 
 
-def test_samples_sit_at_both_modes_and_not_between() -> None:
-    actions = actions_learnt(SoftQ(recipe(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=1300)
+def test_samples_cover_both_modes_and_nothing_between() -> None:
+    actions = actions_after_training(SoftQ(setup(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=1300)
     assert near_modes(actions) >= 0.90
     assert between(actions) <= 0.08
     assert 0.3 < np.mean(actions > 0) < 0.7
 
 
-def test_a_gaussian_can_not_do_that() -> None:
-    # The temperature at which the best of all policies would be the energy's own.
-    actions = actions_learnt(SAC(recipe(SACConfig(name="sac", temperature=1.0, **OPTIONS))), updates=500)
+def test_gaussian_policy_cannot_cover_both_modes() -> None:
+    # At temperature 1 the optimal policy is proportional to exp(energy).
+    actions = actions_after_training(SAC(setup(SACConfig(name="sac", temperature=1.0, **OPTIONS))), updates=500)
     assert near_modes(actions) < 0.80
     assert between(actions) > 0.15

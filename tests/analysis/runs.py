@@ -1,4 +1,4 @@
-"""Run directories with figures of our own choosing, written as a run writes them."""
+"""Hand-written run directories with given metrics for tests."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def write_run(
 
 
 def returns(*values: float, every: int = 100, metric: str = "evaluation/return") -> list[Row]:
-    """Rows of one metric at steps 100, 200, …"""
+    """Return rows of one metric at steps `every`, 2 * `every`, and so on."""
     return [{"step": every * number, metric: value} for number, value in enumerate(values, 1)]
 
 
 def write_seeds(root: Path, name: str, curves: Iterable[list[Row]], *changes: str) -> list[Path]:
-    """A run for each curve, with seeds 0, 1, …"""
+    """Write a run per curve, with ascending seeds from 0."""
     return [
         write_run(
             root / f"{name}_20260102-03040{seed}",

@@ -1,4 +1,4 @@
-"""Which settings matter, against designs worked out by hand."""
+"""Importance of settings, compared with designs computed by hand."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ def grid(**values: list[object]) -> list[dict[str, object]]:
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
 
 
-def test_shares_of_a_balanced_grid_are_its_main_effects() -> None:
+def test_importance_in_balanced_grid_equals_main_effects() -> None:
     # y = 10 a + 2 b over a, b in {0, 1}, repeated with ±1 of noise: sums of squares are 8·25, 8·1 and 8·1.
     points = [point for point in grid(a=[0, 1], b=[0, 1]) for _ in range(2)]
     results = [10 * p["a"] + 2 * p["b"] + noise for p, noise in zip(points, [1, -1] * 4, strict=True)]  # type: ignore[operator]
     found = importance(points, results)
     assert found is not None
     shares = {effect.setting: effect.share for effect in found.effects}
-    # Noise left over: 8 over 8 - 1 - 2 = 5 degrees of freedom, of which each effect, with one, loses 1.6.
+    # Residual: 8 over 8 - 1 - 2 = 5 degrees of freedom, so 1.6 is subtracted from each effect.
     assert shares["a"] == pytest.approx((200 - 1.6) / 216)
     assert shares["b"] == pytest.approx((8 - 1.6) / 216)
     assert found.rest == pytest.approx((8 + 3.2) / 216)
-    # Within points 8 over 4 degrees of freedom; all together 216 over 7.
+    # Within points: 8 over 4 degrees of freedom; total: 216 over 7.
     assert found.seeds == pytest.approx((8 / 4) / (216 / 7))
     assert [effect.setting for effect in found.effects] == ["a", "b"]
     assert found.effects[0].means == {"0": 1.0, "1": 11.0}
 
 
-def test_a_setting_that_does_nothing_explains_nothing() -> None:
+def test_setting_without_effect_has_share_zero() -> None:
     points = grid(a=[1, 2, 3], b=["x", "y", "z"])
     results = [float(p["a"]) for p in points]  # type: ignore[arg-type]
     found = importance(points, results)
@@ -42,7 +42,7 @@ def test_a_setting_that_does_nothing_explains_nothing() -> None:
     assert shares["b"] == (pytest.approx(0), 1.0)
 
 
-def test_what_two_settings_do_together_is_left_to_the_rest() -> None:
+def test_interactions_count_as_unexplained_variance() -> None:
     points = [point for point in grid(a=[0, 1], b=[0, 1]) for _ in range(3)]
     results = [float(p["a"] == p["b"]) for p in points]
     found = importance(points, results)
@@ -51,8 +51,8 @@ def test_what_two_settings_do_together_is_left_to_the_rest() -> None:
     assert found.seeds == 0
 
 
-def test_a_setting_is_credited_only_with_what_the_others_do_not_explain() -> None:
-    # b follows a most of the time, but only a matters: alone b would seem to explain much.
+def test_setting_gets_only_variance_unexplained_by_others() -> None:
+    # b correlates with a, but only a has an effect: alone, b would seem to explain much.
     points = [{"a": a, "b": b} for a, b in [(0, 0), (0, 0), (0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (1, 0)] * 2]
     results = [10.0 * p["a"] for p in points]
     found = importance(points, results)
@@ -62,7 +62,7 @@ def test_a_setting_is_credited_only_with_what_the_others_do_not_explain() -> Non
     assert shares["a"] == pytest.approx(0.75)
 
 
-def test_many_different_numbers_are_put_into_ranges() -> None:
+def test_many_distinct_numbers_are_binned() -> None:
     draws = np.random.default_rng(3)
     points = [{"lr": float(draws.uniform(0, 1)), "other": float(draws.uniform(0, 1))} for _ in range(60)]
     results = [point["lr"] ** 2 + 0.01 * draws.normal() for point in points]
@@ -77,7 +77,7 @@ def test_many_different_numbers_are_put_into_ranges() -> None:
     assert second.chance > 0.05
 
 
-def test_values_are_named_in_short_unless_that_makes_two_the_same() -> None:
+def test_values_of_settings_are_shortened_unless_ambiguous() -> None:
     found = importance([{"a": a} for a in (0.1 + 0.2, 0.7)] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
     close = importance([{"a": a} for a in (0.1 + 0.2, 0.3)] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
     assert found is not None
@@ -86,7 +86,7 @@ def test_values_are_named_in_short_unless_that_makes_two_the_same() -> None:
     assert list(close.effects[0].means) == ["0.30000000000000004", "0.3"]
 
 
-def test_noise_alone_is_called_chance() -> None:
+def test_noise_is_not_significant() -> None:
     draws = np.random.default_rng(5)
     chances = []
     for _ in range(20):
@@ -97,7 +97,7 @@ def test_noise_alone_is_called_chance() -> None:
     assert np.mean(chances) == pytest.approx(0.5, abs=0.15)
 
 
-def test_one_result_far_off_makes_places_count() -> None:
+def test_ranks_are_analyzed_if_there_is_an_outlier() -> None:
     points = [point for point in grid(a=[0, 1], b=[0, 1]) for _ in range(2)]
     results = [1.0, 2.0, 1.0, 2.0, 8.0, 9.0, 8.0, -1e9]
     found = importance(points, results)
@@ -109,15 +109,15 @@ def test_one_result_far_off_makes_places_count() -> None:
     assert not plain.ranked
 
 
-def test_equal_results_share_a_place() -> None:
+def test_equal_results_share_their_mean_rank() -> None:
     points = [{"a": number % 2} for number in range(6)]
     found = importance(points, [0.0, 1.0, 0.0, 1.0, 0.0, 1e12])
     assert found is not None
-    # Places 1, 3.5, 1, 3.5, 1, 5 about their mean of 2.5: 15 in all, 6 · 1.5² = 13.5 between, 1.5 over 4 left.
+    # Ranks 1, 3.5, 1, 3.5, 1, 5 with mean 2.5: total 15, between 6 · 1.5² = 13.5, residual 1.5 over 4.
     assert found.effects[0].share == pytest.approx((13.5 - 1.5 / 4) / 15)
 
 
-def test_more_values_than_results_are_looked_at_one_setting_at_a_time() -> None:
+def test_settings_are_analyzed_separately_if_levels_exceed_results() -> None:
     points = [{"a": n // 2, "b": n % 3, "c": str(n)} for n in range(6)]
     found = importance(points, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert found is not None
@@ -132,5 +132,5 @@ def test_more_values_than_results_are_looked_at_one_setting_at_a_time() -> None:
         ([{"a": 1}] * 5, [1.0, 2.0, 3.0, 4.0, 5.0]),
     ],
 )
-def test_nothing_is_said_where_nothing_can_be(points: list[dict[str, object]], results: list[float]) -> None:
+def test_importance_is_none_without_enough_variation(points: list[dict[str, object]], results: list[float]) -> None:
     assert importance(points, results) is None

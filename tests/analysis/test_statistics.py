@@ -1,4 +1,4 @@
-"""Figures over runs, against numbers computed by hand."""
+"""Statistics over runs, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ def generator() -> np.random.Generator:
     [
         ([5.0], 5.0),
         ([1.0, 3.0], 2.0),
-        # Thirds: 1/12 of the outer ones and all of the middle lie between the quarters, which is half of everything.
+        # Three values: 1/12 of the outer ones and 1/3 of the middle one lie between the quartiles, 1/2 in total.
         ([6.0, 1.0, 2.0], (1 + 6) / 6 + 2 * 4 / 6),
         ([100.0, 2.0, 4.0, -50.0], 3.0),
-        # Fifths: 0, 0.15/0.5, 0.2/0.5, 0.15/0.5, 0.
+        # Five values: 0, 0.15/0.5, 0.2/0.5, 0.15/0.5, 0.
         ([0.0, 10.0, 20.0, 40.0, 1000.0], (0.15 * 10 + 0.2 * 20 + 0.15 * 40) / 0.5),
         (list(range(8)), (2 + 3 + 4 + 5) / 4),
     ],
 )
-def test_the_interquartile_mean_is_the_mean_of_the_middle_half(values: list[float], expected: float) -> None:
+def test_interquartile_mean_is_mean_of_middle_half(values: list[float], expected: float) -> None:
     assert iqm(column(*values))[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("count", range(1, 30))
-def test_weights_sum_to_one_and_are_symmetric(count: int) -> None:
+def test_interquartile_weights_sum_to_one_and_are_symmetric(count: int) -> None:
     weights = interquartile_weights(count)
     assert weights.sum() == pytest.approx(1)
     assert weights == pytest.approx(weights[::-1])
     assert (weights >= 0).all()
 
 
-def test_statistics_work_point_by_point() -> None:
+def test_statistics_are_computed_per_point() -> None:
     values = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, 20.0], [9.0, 90.0]])
     assert iqm(values).tolist() == [4.0, 25.0]
     assert median(values).tolist() == [4.0, 25.0]
     assert mean(values).tolist() == [4.5, 37.5]
 
 
-def test_a_bootstrap_draws_each_stratum_within_itself() -> None:
-    # With one run in each stratum there is but one draw: whatever is drawn, each stratum keeps its place.
+def test_bootstrap_resamples_each_stratum_separately() -> None:
+    # A stratum with one run has only one possible sample.
     alone = bootstrap([column(1.0), column(5.0)], mean, generator(), resamples=50)
     assert (alone == 3.0).all()
     together = bootstrap([column(1.0, 5.0)], mean, generator(), resamples=50)
     assert set(together[:, 0].tolist()) == {1.0, 3.0, 5.0}
 
 
-def test_many_draws_are_made_in_parts_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_in_chunks_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl4sys.analysis.statistics._CHUNK", 10)
     assert bootstrap([column(1.0, 2.0, 3.0)], mean, generator(), resamples=100).shape == (100, 1)
 
 
-def test_the_percentile_interval_holds_the_middle_of_the_draws() -> None:
-    # Two runs 0 and 1: the mean of a draw is 0, ½, 1 with probabilities ¼, ½, ¼; the middle half begins at 0.
+def test_percentile_interval_contains_middle_of_samples() -> None:
+    # Two runs 0 and 1: the mean of a sample is 0, ½, 1 with probabilities ¼, ½, ¼, so the 95% interval is [0, 1].
     low, high = percentile_band([column(0.0, 1.0)], mean, generator(), confidence=0.95)
     assert (low[0], high[0]) == (0.0, 1.0)
     low, high = percentile_band([column(0.0, 1.0)], mean, generator(), confidence=0.3)
     assert (low[0], high[0]) == (0.5, 0.5)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_interval_has_nominal_coverage() -> None:
     draws = np.random.default_rng(1)
     covered = 0
     for number in range(100):
@@ -88,21 +88,21 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 88 <= covered <= 99
 
 
-def test_the_same_seed_gives_the_same_interval() -> None:
+def test_interval_depends_only_on_seed() -> None:
     values = [[1.0, 2.0, 4.0, 8.0, 16.0]]
     first, again = estimate(values, iqm, generator()), estimate(values, iqm, generator())
     assert first == again
     assert first.interval != estimate(values, iqm, np.random.default_rng(8)).interval
 
 
-def test_one_run_has_no_interval_and_no_run_no_figure() -> None:
+def test_single_run_has_no_interval_and_no_runs_give_nan() -> None:
     assert estimate([[4.0]], iqm, generator()).interval is None
     nothing = estimate([[]], iqm, generator())
     assert nothing.runs == 0
     assert np.isnan(nothing.value)
 
 
-def test_what_is_not_finite_is_left_out_of_an_estimate() -> None:
+def test_estimate_ignores_nonfinite_values() -> None:
     found = estimate([[1.0, float("nan"), 3.0], [float("inf")]], mean, generator())
     assert (found.value, found.runs) == (2.0, 2)
 
@@ -117,12 +117,12 @@ def test_probability_of_improvement_counts_pairs() -> None:
     assert found.interval.low < 4 / 6 < found.interval.high
 
 
-def test_a_sure_improvement_is_sure_in_every_draw() -> None:
+def test_certain_improvement_has_probability_one() -> None:
     found = probability_of_improvement([10.0, 11.0], [1.0, 2.0, 3.0], generator())
     assert found.interval is not None
     assert (found.value, found.interval.low, found.interval.high) == (1.0, 1.0, 1.0)
 
 
-def test_one_run_against_one_has_no_interval() -> None:
+def test_probability_from_single_run_has_no_interval() -> None:
     assert probability_of_improvement([2.0], [1.0, 3.0], generator()).interval is None
     assert probability_of_improvement([], [1.0], generator()).runs == 0

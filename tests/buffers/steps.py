@@ -1,4 +1,4 @@
-"""Numbered steps to fill buffers with, and what comes out again."""
+"""Trajectories of numbered steps for buffer tests, and helpers that read batches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rl4sys.trajectory import Trajectory
 def trajectory(
     first: int, steps: int, *, episode: int = 0, offset: int = 0, version: int = 0, end: str = "", goal: float = 0.0
 ) -> Trajectory:
-    """Steps numbered from ``first``: observation, action and reward all say which.
+    """Return a trajectory of steps numbered from ``first``; observation, action and reward are the step number.
 
-    What is achieved is the number of steps that were taken, and ``goal`` is what is desired.
+    The achieved goal is the number of the next step; ``goal`` is the desired goal.
     """
     numbers = np.arange(first, first + steps)
     seen = np.arange(first, first + steps + 1, dtype=np.float32)[:, None]
@@ -32,11 +32,12 @@ def trajectory(
 
 
 def batches(buffer: Buffer, seed: int = 0) -> Iterator[Batch]:
-    """The batches due, each answered with priorities that depend on its rows."""
+    """Yield the due batches, and return priorities that depend on the actions as feedback."""
     for batch in buffer.batches(np.random.default_rng(seed)):
         yield batch
         buffer.feedback(batch, {"priority": 1.0 + np.asarray(batch["action"] % 5, np.float64)})
 
 
 def drain(buffer: Buffer, seed: int = 0) -> list[dict[str, Any]]:
+    """Return all due batches as lists."""
     return [{name: np.array(c).tolist() for name, c in batch.items()} for batch in batches(buffer, seed)]

@@ -1,4 +1,4 @@
-"""Priorities: what is drawn, how it is weighed, and what feedback changes."""
+"""Prioritized replay: sampling, importance weights and feedback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from rl4sys.buffers.base import Batch, Demand
 from rl4sys.buffers.prioritized import Prioritized, PrioritizedConfig
 from rl4sys.buffers.sum_tree import NumpySumTree
 from rl4sys.errors import ConfigError
-from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.learner import build_learner
 from rl4sys.spec import Box, Discrete, Spec
 
 from .steps import drain, trajectory
@@ -24,53 +25,53 @@ def draw(buffer: Prioritized, seed: int = 0) -> Batch:
     return buffer.sample(np.random.default_rng(seed), buffer._demand.batch_size)
 
 
-def give(buffer: Prioritized, surprise: dict[int, float]) -> None:
-    """Priorities of steps by their numbers, as if they had been drawn."""
-    numbers = np.array(list(surprise))
-    buffer.feedback({"index": numbers}, {"priority": np.array(list(surprise.values()))})
+def set_priorities(buffer: Prioritized, priorities: dict[int, float]) -> None:
+    """Set the priorities of steps, given by step number, through `feedback`."""
+    numbers = np.array(list(priorities))
+    buffer.feedback({"index": numbers}, {"priority": np.array(list(priorities.values()))})
 
 
-def test_steps_are_drawn_in_proportion_to_their_priorities() -> None:
+def test_steps_are_sampled_in_proportion_to_priorities() -> None:
     buffer = make(alpha=1.0, epsilon=1e-12)
     buffer.add(trajectory(0, 4), version=0)
-    give(buffer, {0: 1.0, 1: 2.0, 2: 5.0, 3: 0.0})
+    set_priorities(buffer, {0: 1.0, 1: 2.0, 2: 5.0, 3: 0.0})
     counts = np.bincount(draw(buffer)["index"], minlength=4)
-    assert np.abs(counts - [125, 250, 625, 0]).max() <= 1, "stratified: as near as whole numbers can be"
+    assert np.abs(counts - [125, 250, 625, 0]).max() <= 1, "stratified sampling is exact up to rounding"
 
 
-def test_alpha_says_how_much_priorities_count() -> None:
+def test_alpha_is_the_priority_exponent() -> None:
     buffer = make(alpha=0.5, epsilon=1e-12)
     buffer.add(trajectory(0, 2), version=0)
-    give(buffer, {0: 1.0, 1: 9.0})
+    set_priorities(buffer, {0: 1.0, 1: 9.0})
     assert np.abs(np.bincount(draw(buffer)["index"]) - [250, 750]).max() <= 1
 
 
-def test_weights_undo_the_bias_as_far_as_beta_says() -> None:
+def test_importance_weights_use_the_exponent_beta() -> None:
     buffer = make(alpha=1.0, beta_start=0.5, beta_steps=8, epsilon=1e-12)
     buffer.add(trajectory(0, 4), version=0)
-    give(buffer, {0: 1.0, 1: 4.0, 2: 4.0, 3: 16.0})
+    set_priorities(buffer, {0: 1.0, 1: 4.0, 2: 4.0, 3: 16.0})
     batch = draw(buffer)
-    # After 4 of 8 steps beta is 0.75, and the rarest row of a batch weighs 1.
+    # After 4 of 8 steps beta is 0.75, and the row with the lowest priority has weight 1.
     expected = np.array([1.0, 4.0**-0.75, 4.0**-0.75, 16.0**-0.75])
     np.testing.assert_allclose(batch["weight"], expected[batch["index"]], rtol=1e-6)
     assert batch["weight"].dtype == np.float32
     buffer.feedback(batch, {"priority": np.ones(1000)})
     buffer.add(trajectory(4, 6, episode=2), version=0)
-    give(buffer, {n: float(2**n) for n in range(10)})
+    set_priorities(buffer, {n: float(2**n) for n in range(10)})
     batch = draw(buffer)
     np.testing.assert_allclose(batch["weight"], 0.5 ** (batch["index"] - batch["index"].min()), rtol=1e-5)
 
 
-def test_new_steps_have_the_largest_priority_so_far() -> None:
+def test_new_steps_get_the_largest_priority() -> None:
     buffer = make(alpha=1.0)
     buffer.add(trajectory(0, 2), version=0)
-    give(buffer, {0: 0.25, 1: 7.0})
-    give(buffer, {1: 0.5})
+    set_priorities(buffer, {0: 0.25, 1: 7.0})
+    set_priorities(buffer, {1: 0.5})
     buffer.add(trajectory(2, 1, episode=2), version=0)
     assert np.bincount(draw(buffer)["index"])[2] / 1000 == pytest.approx(7 / 7.75, abs=0.01)
 
 
-def test_steps_that_are_gone_are_neither_drawn_nor_changed_by_feedback() -> None:
+def test_overwritten_steps_are_neither_sampled_nor_updated() -> None:
     buffer = make(size=4, alpha=1.0)
     buffer.add(trajectory(0, 4), version=0)
     batch = draw(buffer)
@@ -83,15 +84,15 @@ def test_steps_that_are_gone_are_neither_drawn_nor_changed_by_feedback() -> None
 
 
 @pytest.mark.parametrize("steps", [3, 40, 1000])
-def test_the_ring_wraps_with_its_priorities(steps: int) -> None:
+def test_all_stored_steps_can_be_sampled_when_the_ring_wraps(steps: int) -> None:
     buffer = make(size=17)
     buffer.add(trajectory(0, 5), version=0)
     buffer.add(trajectory(5, steps, episode=1), version=0)
-    held = min(5 + steps, 17)
-    assert set(draw(buffer)["action"].tolist()) == set(range(5 + steps - held, 5 + steps))
+    stored = min(5 + steps, 17)
+    assert set(draw(buffer)["action"].tolist()) == set(range(5 + steps - stored, 5 + steps))
 
 
-def test_sums_over_several_steps_are_those_of_uniform_replay() -> None:
+def test_n_step_sums_equal_uniform_replay() -> None:
     buffer = make(n_step=3)
     for step in range(4):
         buffer.add(trajectory(step, 1, episode=1, offset=step, end="terminated" * (step == 3)), version=0)
@@ -102,17 +103,19 @@ def test_sums_over_several_steps_are_those_of_uniform_replay() -> None:
     assert [bool(batch["terminated"][rows[s]]) for s in range(4)] == [False, True, True, True]
 
 
-def test_an_algorithm_that_gives_no_priorities_is_told_so() -> None:
+def test_missing_priorities_are_rejected() -> None:
     buffer = make(rows=2)
     buffer.add(trajectory(0, 5), version=0)
     list(zip(range(1), buffer.batches(np.random.default_rng(0)), strict=False))
-    with pytest.raises(ConfigError, match=r"the algorithm gave no priorities for its last batch; use uniform, or have"):
+    with pytest.raises(
+        ConfigError, match=r"the algorithm returned no priorities for its last batch; use 'uniform', or let"
+    ):
         draw(buffer)
-    with pytest.raises(ConfigError, match="gave no priorities"):
+    with pytest.raises(ConfigError, match="returned no priorities"):
         buffer.feedback({}, {"other": np.ones(2)})
 
 
-def test_the_form_of_the_tree_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_and_numpy_tree_sample_equally(monkeypatch: pytest.MonkeyPatch) -> None:
     native = make(size=50, rows=8)
     monkeypatch.setattr("rl4sys.buffers.prioritized.SumTree", NumpySumTree)
     reference = make(size=50, rows=8)
@@ -125,7 +128,7 @@ def test_the_form_of_the_tree_makes_no_difference(monkeypatch: pytest.MonkeyPatc
         assert found[0] == found[1] != []
 
 
-def test_dqn_learns_which_steps_surprise_it() -> None:
+def test_dqn_updates_priorities() -> None:
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": "dqn", "learning_starts": 40, "batch_size": 8, "exploration": 0.1}),
         networks=parse_networks({"critic": {"hidden_dims": [8]}}, "dqn"),
@@ -140,11 +143,11 @@ def test_dqn_learns_which_steps_surprise_it() -> None:
     assert len(np.unique(priorities)) > 20
 
 
-def test_on_policy_algorithms_refuse_it() -> None:
+def test_on_policy_algorithms_reject_prioritized_replay() -> None:
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": "ppo"}),
         networks={},
         buffer=parse_buffer({"type": "prioritized", "size": 100}, "ppo"),
     )
-    with pytest.raises(ConfigError, match="'prioritized', which ppo cannot learn from; use trajectory"):
+    with pytest.raises(ConfigError, match="'prioritized', but ppo cannot learn from it; use trajectory"):
         build_learner(Spec({"state": Box((1,))}, Discrete(2)), config, seed=1)

@@ -1,4 +1,4 @@
-"""Windows: consecutive steps, marked where an episode begins and ends."""
+"""Replay of windows of consecutive steps."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def windows(batch: Batch) -> set[tuple[int, ...]]:
     return {tuple(row) for row in batch["action"].tolist()}
 
 
-def test_windows_are_consecutive_steps_of_one_episode_over_trajectories() -> None:
+def test_windows_continue_across_trajectories() -> None:
     buffer = make()
-    # Two systems in turns, in trajectories of one step.
+    # Two systems alternate, in trajectories of one step.
     for step in range(6):
         buffer.add(trajectory(step, 1, episode=1, offset=step), version=0)
         buffer.add(trajectory(50 + step, 1, episode=2, offset=step), version=0)
@@ -44,7 +44,7 @@ def test_windows_are_consecutive_steps_of_one_episode_over_trajectories() -> Non
     assert not batch["first"][:, 1:].any()
 
 
-def test_a_window_may_run_over_into_the_next_episode_and_says_so() -> None:
+def test_window_marks_the_first_step_of_the_next_episode() -> None:
     buffer = make()
     buffer.add(trajectory(0, 3, episode=1, end="terminated"), version=0)
     buffer.add(trajectory(10, 3, episode=2, end="truncated"), version=0)
@@ -54,12 +54,14 @@ def test_a_window_may_run_over_into_the_next_episode_and_says_so() -> None:
     assert batch["first"][row].tolist() == [False, False, True, False]
     assert batch["terminated"][row].tolist() == [False, True, False, False]
     assert batch["ended"][row].tolist() == [False, True, False, False]
-    assert batch["next_obs.state"][row, :, 0].tolist() == [2, 3, 11, 12], "not what the next episode begins with"
+    assert batch["next_obs.state"][row, :, 0].tolist() == [2, 3, 11, 12], (
+        "the final observation, not the first of the next episode"
+    )
     last = int(np.flatnonzero(batch["action"][:, 0] == 2)[0])
     assert (batch["ended"][last, -1], batch["terminated"][last, -1]) == (True, False)
 
 
-def test_within_episodes_a_window_that_is_longer_repeats_its_last_step() -> None:
+def test_short_window_within_episode_repeats_its_last_step() -> None:
     buffer = make(cross_episodes=False)
     buffer.add(trajectory(0, 3, episode=1, end="terminated"), version=0)
     buffer.add(trajectory(10, 5, episode=2, end="terminated"), version=0)
@@ -70,13 +72,13 @@ def test_within_episodes_a_window_that_is_longer_repeats_its_last_step() -> None
     assert batch["valid"][~short].all()
 
 
-def test_a_stretch_that_is_missing_begins_anew() -> None:
+def test_gap_in_an_episode_starts_a_new_chain() -> None:
     buffer = make(length=3)
     buffer.add(trajectory(0, 2, episode=1), version=0)
     buffer.add(trajectory(5, 2, episode=1, offset=5, end="terminated"), version=0)
     batch = draw(buffer)
     assert windows(batch) == {(0, 1, 1), (5, 6, 6)}
-    assert (batch["first"][batch["action"][:, 0] == 5][:, 0]).all(), "nothing is known of what was before"
+    assert (batch["first"][batch["action"][:, 0] == 5][:, 0]).all(), "the steps before the gap are unknown"
 
 
 @settings(max_examples=40, deadline=None)
@@ -85,7 +87,7 @@ def test_a_stretch_that_is_missing_begins_anew() -> None:
     length=st.integers(1, 9),
     cross=st.booleans(),
 )
-def test_windows_never_break_an_episode_however_the_ring_wraps(
+def test_windows_follow_episodes_when_the_ring_wraps(
     pieces: list[tuple[int, int, bool]], length: int, cross: bool
 ) -> None:
     buffer = make(length=length, size=23, cross_episodes=cross)
@@ -99,15 +101,15 @@ def test_windows_never_break_an_episode_however_the_ring_wraps(
             episodes[system], offsets[system] = episodes[system] + 3, 0
     batch = draw(buffer)
     action, valid = batch["action"], batch["valid"]
-    goes_on = action[:, 1:] == action[:, :-1] + 1
+    continues = action[:, 1:] == action[:, :-1] + 1
     repeats = (action[:, 1:] == action[:, :-1]) & ~valid[:, 1:]
     begins = batch["first"][:, 1:] & batch["ended"][:, :-1]
-    assert (goes_on | repeats | begins).all()
+    assert (continues | repeats | begins).all()
     assert cross or not (begins & valid[:, 1:]).any()
     assert valid[:, 0].all()
 
 
-def test_windows_hold_no_step_that_is_gone() -> None:
+def test_windows_contain_no_overwritten_steps() -> None:
     buffer = make(length=6, size=5)
     for start in range(0, 15, 3):
         buffer.add(trajectory(start, 3, episode=start, end="terminated"), version=0)
@@ -115,19 +117,19 @@ def test_windows_hold_no_step_that_is_gone() -> None:
     assert windows(draw(buffer)) == {(12, 13, 14, 15, 16, 16)}
 
 
-def test_an_episode_follows_none_that_is_gone() -> None:
+def test_episode_is_not_linked_to_an_overwritten_episode() -> None:
     buffer = make(length=2, size=4)
     buffer.add(trajectory(0, 1, episode=0, end="terminated"), version=0)
-    # So long that its last step lies where the episode before it ended.
+    # This episode is so long that its last step takes the slot of the last step of the previous episode.
     buffer.add(trajectory(1, slots_for(4), episode=1), version=0)
     buffer.add(trajectory(33, 1, episode=2), version=0)
     assert windows(draw(buffer)) == {(30, 31), (31, 32), (33, 33)}
 
 
 @pytest.mark.parametrize("cross", [True, False])
-def test_every_step_is_drawn(cross: bool) -> None:
+def test_every_stored_step_is_sampled(cross: bool) -> None:
     buffer = make(length=5, size=50, cross_episodes=cross)
     for start in range(0, 70, 7):
         buffer.add(trajectory(start, 7, episode=start, end="terminated"), version=0)
     drawn = set(np.ravel(draw(buffer)["action"]).tolist())
-    assert drawn == set(range(20, 70)), "as are all that are held"
+    assert drawn == set(range(20, 70)), "all stored steps"

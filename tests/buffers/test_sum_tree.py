@@ -1,4 +1,4 @@
-"""The native sum tree and its reference agree bit for bit."""
+"""Sum trees: the native sum tree equals the numpy reference bit for bit."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def make_tree(request: pytest.FixtureRequest) -> Callable[[int], Any]:
     return FORMS[request.param]
 
 
-@pytest.mark.skipif(not NATIVE, reason="there is only one form")
+@pytest.mark.skipif(not NATIVE, reason="needs the native core")
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 70), st.integers(0, 2**32), st.integers(1, 6))
-def test_both_forms_agree_draw_by_draw(leaves: int, seed: int, rounds: int) -> None:
+def test_native_and_numpy_sum_trees_agree(leaves: int, seed: int, rounds: int) -> None:
     one, other, rng = NumpySumTree(leaves), NativeSumTree(leaves), np.random.default_rng(seed)
     for _ in range(rounds):
         changed = rng.integers(leaves, size=int(rng.integers(1, 2 * leaves + 1)))
@@ -42,31 +42,31 @@ def test_both_forms_agree_draw_by_draw(leaves: int, seed: int, rounds: int) -> N
         np.testing.assert_array_equal(one.find(values), other.find(values))
 
 
-def test_a_value_finds_the_leaf_whose_stretch_it_lies_in(make_tree: Callable[[int], Any]) -> None:
+def test_find_returns_the_leaf_whose_interval_contains_a_value(make_tree: Callable[[int], Any]) -> None:
     tree = make_tree(5)
     tree.set(np.arange(5), np.array([1.0, 0.0, 2.0, 4.0, 0.0]))
     assert tree.total == 7.0
     assert tree.find(np.array([0.0, 0.99, 1.0, 2.99, 3.0, 6.99])).tolist() == [0, 0, 2, 2, 3, 3]
-    assert tree.find(np.array([7.0, 8.0])).tolist() == [3, 3], "never a leaf without priority"
+    assert tree.find(np.array([7.0, 8.0])).tolist() == [3, 3], "a leaf without priority is never found"
 
 
-def test_the_priorities_alone_decide_the_sums(make_tree: Callable[[int], Any]) -> None:
+def test_sums_depend_only_on_current_priorities(make_tree: Callable[[int], Any]) -> None:
     rng = np.random.default_rng(0)
     priorities = rng.exponential(size=100)
-    straight, winding = make_tree(100), make_tree(100)
-    straight.set(np.arange(100), priorities)
-    winding.set(np.arange(100), rng.exponential(size=100) * 1e12)
+    in_order, shuffled = make_tree(100), make_tree(100)
+    in_order.set(np.arange(100), priorities)
+    shuffled.set(np.arange(100), rng.exponential(size=100) * 1e12)
     for leaf in rng.permutation(100):
-        winding.set(np.array([leaf]), priorities[leaf : leaf + 1])
-    assert winding.total == straight.total
-    assert straight.total == pytest.approx(priorities.sum())
+        shuffled.set(np.array([leaf]), priorities[leaf : leaf + 1])
+    assert shuffled.total == in_order.total
+    assert in_order.total == pytest.approx(priorities.sum())
 
 
 @pytest.mark.parametrize(
     ("leaves", "priorities"),
     [([5], [1.0]), ([-1], [1.0]), ([0, 1], [1.0]), ([0], [np.nan]), ([0], [-1.0]), ([0], [np.inf])],
 )
-def test_what_cannot_be_a_priority_is_refused(
+def test_invalid_priorities_are_rejected(
     make_tree: Callable[[int], Any], leaves: list[int], priorities: list[float]
 ) -> None:
     with pytest.raises(SpecError):
@@ -75,5 +75,5 @@ def test_what_cannot_be_a_priority_is_refused(
         make_tree(0)
 
 
-def test_the_bytes_are_those_of_the_nodes() -> None:
+def test_tree_bytes_match_the_nodes() -> None:
     assert all(tree_bytes(n) == NumpySumTree(n)._nodes.nbytes for n in (1, 2, 3, 64, 65))

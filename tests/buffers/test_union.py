@@ -1,4 +1,4 @@
-"""Pools: how much of each a batch holds, and where things go."""
+"""Union of pools: shares of a batch, and routing of steps and priorities."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl4sys.buffers.base import Batch, Demand, Provided
+from rl4sys.buffers.base import Batch, BufferResources, Demand
 from rl4sys.buffers.union import Union, UnionConfig
 from rl4sys.errors import ConfigError
-from rl4sys.learner import parse_buffer
+from rl4sys.learner.config import parse_buffer
 from rl4sys.trajectory import Trajectory
 
 from .steps import trajectory
@@ -26,14 +26,14 @@ def make(
         "own": {"share": 0.75, "buffer": {"type": own, "size": 40}},
     }
     config = UnionConfig(type="union", **{"pools": pools, **options})
-    return Union(config, Demand(batch_size=rows, provided=Provided(pools={"demonstrations": demonstrations})))
+    return Union(config, Demand(batch_size=rows, resources=BufferResources(pools={"demonstrations": demonstrations})))
 
 
 def one_batch(buffer: Union, seed: int = 0) -> Batch:
     return next(iter(buffer.batches(np.random.default_rng(seed))))
 
 
-def test_each_pool_has_its_share_of_every_batch() -> None:
+def test_each_pool_gets_its_share_of_a_batch() -> None:
     buffer = make()
     buffer.add(trajectory(0, 10), version=0)
     batch = one_batch(buffer)
@@ -41,7 +41,7 @@ def test_each_pool_has_its_share_of_every_batch() -> None:
     np.testing.assert_array_equal(batch["pool"] == 0, batch["action"] >= 1000)
 
 
-def test_shares_that_are_no_whole_numbers_hold_on_average() -> None:
+def test_fractional_shares_are_exact_on_average() -> None:
     buffer = make(rows=3)
     buffer.add(trajectory(0, 1000), version=0)
     rng = np.random.default_rng(0)
@@ -50,23 +50,23 @@ def test_shares_that_are_no_whole_numbers_hold_on_average() -> None:
     assert np.mean(counts) == pytest.approx(0.75, abs=0.05)
 
 
-def test_a_pool_that_holds_nothing_leaves_its_share_to_the_others() -> None:
+def test_share_of_an_empty_pool_is_divided_among_other_pools() -> None:
     buffer = make(demonstrations=[])
     buffer.add(trajectory(0, 10), version=0)
     assert (one_batch(buffer)["pool"] == 1).all()
 
 
-def test_new_steps_go_to_the_pool_that_receives_them_and_count_alone() -> None:
+def test_new_steps_are_added_to_the_receiving_pool() -> None:
     buffer = make()
-    assert buffer.wants() == 1, "what was given beforehand makes nothing due"
+    assert buffer.steps_to_next_update() == 1, "initial trajectories do not count towards the schedule"
     for start in range(0, 200, 20):
         buffer.add(trajectory(start, 20, episode=start), version=0)
     drawn = np.concatenate([batch["action"] for batch in buffer.batches(np.random.default_rng(0))])
-    assert set(drawn[drawn >= 1000].tolist()) == set(range(1000, 1030)), "demonstrations stay"
+    assert set(drawn[drawn >= 1000].tolist()) == set(range(1000, 1030)), "demonstrations are not overwritten"
     assert drawn[drawn < 1000].min() >= 160
 
 
-def test_priorities_go_to_the_pool_they_are_for() -> None:
+def test_priorities_are_routed_to_their_pool() -> None:
     buffer = make(own="prioritized")
     buffer.add(trajectory(0, 10), version=0)
     batch = one_batch(buffer)
@@ -75,11 +75,11 @@ def test_priorities_go_to_the_pool_they_are_for() -> None:
     assert (batch["action"] == 3).any()
     again = buffer._sample(np.random.default_rng(1))
     assert (again["action"] == 3).sum() > 15
-    with pytest.raises(ConfigError, match="gave no priorities"):
+    with pytest.raises(ConfigError, match="returned no priorities"):
         buffer._sample(np.random.default_rng(2))
 
 
-def test_priorities_of_one_pool_leave_the_others_alone() -> None:
+def test_priorities_of_a_pool_do_not_affect_other_pools() -> None:
     pools = {name: {"share": 1, "buffer": {"type": "prioritized", "size": 40}} for name in ("demonstrations", "own")}
     buffer = make(pools=pools)
     buffer.add(trajectory(0, 30), version=0)
@@ -93,17 +93,17 @@ def test_priorities_of_one_pool_leave_the_others_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"receives": "other"}, "receives is 'other'; it should be one of the pools: a"),
+        ({"receives": "other"}, "receives is 'other'; expected one of the pools: a"),
         ({"pools": {}}, "pools"),
         (
             {"pools": {"own": {"share": 1, "buffer": {"type": "trajectory", "size": 1}}}},
-            "a pool is one of uniform, prior",
+            "the buffer of a pool must be one of uniform, prior",
         ),
         ({"pools": {"own": {"share": 1, "buffer": {"sise": 1}}}}, "sise is not a setting; did you mean size"),
         ({"pools": {"own": {"share": 0, "buffer": {"size": 1}}}}, "share"),
     ],
 )
-def test_mistakes_in_pools_are_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_pool_settings_are_rejected(options: dict[str, Any], message: str) -> None:
     settings = {"type": "union", "pools": {"a": {"share": 1, "buffer": {"size": 5}}}, "receives": "a", **options}
     if "pools" in options:
         settings["receives"] = "own"
@@ -111,7 +111,7 @@ def test_mistakes_in_pools_are_named(options: dict[str, Any], message: str) -> N
         parse_buffer(settings, "dqn")
 
 
-def test_a_pool_has_the_size_of_the_union_unless_it_says_another() -> None:
+def test_pool_size_defaults_to_the_union_size() -> None:
     pools = {"own": {"share": 1}, "old": {"share": 2, "buffer": {"type": "prioritized", "size": 7}}}
     config = parse_buffer({"type": "union", "size": 30, "pools": pools}, "dqn")
     assert isinstance(config, UnionConfig)
@@ -119,10 +119,10 @@ def test_a_pool_has_the_size_of_the_union_unless_it_says_another() -> None:
         ("uniform", 30),
         ("prioritized", 7),
     ]
-    assert parse_buffer(config.model_dump(mode="json"), "dqn") == config, "as a run stores it"
+    assert parse_buffer(config.model_dump(mode="json"), "dqn") == config, "a stored config can be parsed again"
 
 
-def test_content_for_a_pool_that_is_not_there_is_refused() -> None:
+def test_trajectories_for_an_unknown_pool_are_rejected() -> None:
     config = UnionConfig(type="union", pools={"own": {"share": 1, "buffer": {"size": 5}}})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"there is content for a pool 'x'; buffer.pools has: own"):
-        Union(config, Demand(provided=Provided(pools={"x": []})))
+    with pytest.raises(ConfigError, match=r"trajectories were given for the unknown pool 'x'; buffer.pools has: own"):
+        Union(config, Demand(resources=BufferResources(pools={"x": []})))

@@ -1,4 +1,4 @@
-"""The command line, called in this process as a shell would call it."""
+"""Fixtures that call the command line in this process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rl4sys(
 
 @pytest.fixture
 def small_file(tmp_path: Path) -> Path:
-    """A small PPO experiment as a file."""
+    """Config file of a small PPO experiment."""
     path = tmp_path / "small.yaml"
     path.write_text(to_yaml(SMALL["ppo"]))
     return path
@@ -57,5 +57,5 @@ def finished_run(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> Path:
 
 
 def runs_in(root: Path) -> list[Path]:
-    """The run directories in a folder, which holds an index of them as well."""
+    """Return the run directories in a folder, without its index file."""
     return sorted(path for path in root.iterdir() if path.is_dir())

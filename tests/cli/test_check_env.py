@@ -24,18 +24,18 @@ class Broken(gymnasium.Env):
 """
 
 
-def test_an_environment_is_checked_by_name(rl4sys: Rl4sys) -> None:
+def test_environment_is_checked_by_name(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "CartPole-v1", "--steps", "30")
-    assert (outcome.exit_code, outcome.out) == (0, "CartPole-v1: nothing wrong was found\n")
+    assert (outcome.exit_code, outcome.out) == (0, "CartPole-v1: no problems found\n")
 
 
-def test_settings_of_the_block_can_be_given(rl4sys: Rl4sys) -> None:
+def test_environment_settings_can_be_changed(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "BipedalWalker-v3", "--steps", "60")
     assert (outcome.exit_code, outcome.out[:28]) == (0, "warning: reset(seed) does no")
-    assert rl4sys("check-env", "BipedalWalker-v3", "remake=true", "--steps", "60").out.endswith("was found\n")
+    assert rl4sys("check-env", "BipedalWalker-v3", "remake=true", "--steps", "60").out.endswith("no problems found\n")
 
 
-def test_one_s_own_environment_is_checked_by_its_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_custom_environment_is_checked_by_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "own.yaml").write_text("plugins: [broken.py]\nenvironment: {name: broken_walk}\n")
     outcome = rl4sys("check-env", "own.yaml")
@@ -43,7 +43,7 @@ def test_one_s_own_environment_is_checked_by_its_config(rl4sys: Rl4sys, tmp_path
     assert rl4sys("check-env", "own.yaml", "options.reward=1.5").exit_code == 0
 
 
-def test_a_name_that_does_not_exist_is_explained(rl4sys: Rl4sys) -> None:
+def test_unknown_environment_is_explained(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "CartPol-v1")
     assert outcome.exit_code == 2
     assert "did you mean CartPole-v1?" in outcome.err

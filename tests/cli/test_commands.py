@@ -1,4 +1,4 @@
-"""The commands as a user calls them."""
+"""The commands train, evaluate and config, and resuming after kills."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -18,7 +19,8 @@ import pytest
 import yaml
 
 from rl4sys.config import load, to_yaml
-from rl4sys.experiment.metrics import read_metrics
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.runs.metrics import read_metrics
 
 from ..conftest import SMALL
 from .conftest import Rl4sys, runs_in
@@ -26,7 +28,7 @@ from .conftest import Rl4sys, runs_in
 PROMISED = Path(__file__).parent.parent / "data" / "promised.yaml"
 
 
-def test_train_makes_the_promised_directory(finished_run: Path) -> None:
+def test_train_creates_the_documented_run_directory(finished_run: Path) -> None:
     names = {path.name for path in finished_run.iterdir()}
     assert {"checkpoints", "logs", "videos", "configs", "metrics.jsonl", "status.json"} <= names
     assert re.fullmatch(r"small_ppo_\d{8}-\d{6}", finished_run.name)
@@ -39,7 +41,7 @@ def test_train_makes_the_promised_directory(finished_run: Path) -> None:
     assert (finished_run / "checkpoints/latest/policy.safetensors").is_file()
 
 
-def test_the_promised_file_trains_verbatim(rl4sys: Rl4sys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_config_trains_unchanged(rl4sys: Rl4sys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     outcome = rl4sys("train", PROMISED, "--total-timesteps", "4096")
     assert outcome.exit_code == 0, outcome.err
@@ -54,7 +56,7 @@ def test_the_promised_file_trains_verbatim(rl4sys: Rl4sys, tmp_path: Path, monke
     assert stored["algorithm"]["lr"] == 3e-4
 
 
-def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+def test_each_seed_gets_its_own_run(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("train", "--config", small_file, "training.total_timesteps=100", "--seed", "1,2")
     assert outcome.exit_code == 0, outcome.err
     seeds = [
@@ -64,40 +66,44 @@ def test_several_seeds_give_several_runs(rl4sys: Rl4sys, small_file: Path, tmp_p
     assert sorted(seeds) == [1, 2]
 
 
-def test_several_seeds_are_shown_side_by_side(rl4sys: Rl4sys, small_file: Path) -> None:
+def test_seeds_are_summarized_in_a_table(rl4sys: Rl4sys, small_file: Path) -> None:
     outcome = rl4sys("train", small_file, "logging.terminal=true", "--total-timesteps", "1e2", "--seed", "5,6")
     overview = outcome.out.partition("all seeds")[2]
     assert re.search(r"5\s+│ \d+\.\d", overview)
     assert re.search(r"6\s+│ \d+\.\d", overview)
 
 
-def test_a_finished_run_is_left_as_it_is(rl4sys: Rl4sys, finished_run: Path) -> None:
-    before = (finished_run / "metrics.jsonl").read_bytes()
+def content_and_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_resume_of_finished_run_changes_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
+    before = content_and_times(finished_run)
     outcome = rl4sys("train", "--resume", finished_run)
     assert outcome.exit_code == 0
-    assert "has its 288 steps; a larger --total-timesteps trains on" in outcome.out
-    assert (finished_run / "metrics.jsonl").read_bytes() == before
+    assert "has already finished its 288 steps; to continue, give a larger --total-timesteps" in outcome.out
+    assert content_and_times(finished_run) == before
 
 
-def test_a_part_to_extend_can_be_shown(rl4sys: Rl4sys) -> None:
+def test_config_show_prints_a_partial_config(rl4sys: Rl4sys) -> None:
     assert "clip_ratio: 0.2" in rl4sys("config", "show", "algorithms/ppo").out
 
 
-def test_evaluation_with_chance_differs_from_greedy(rl4sys: Rl4sys, finished_run: Path) -> None:
-    greedy, chance = (
+def test_stochastic_evaluation_differs_from_greedy(rl4sys: Rl4sys, finished_run: Path) -> None:
+    greedy, stochastic = (
         json.loads(rl4sys("evaluate", finished_run, "--json", "--episodes", "20", *more).out)
         for more in ([], ["--stochastic"])
     )
-    assert greedy["returns"] != chance["returns"]
+    assert greedy["returns"] != stochastic["returns"]
     assert re.fullmatch(r"step_\d{12}", greedy["checkpoint"])
 
 
-def test_dry_run_shows_the_plan_and_runs_nothing(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+def test_dry_run_shows_the_plan_without_training(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("train", small_file, "--dry-run", "algorithm.gamma=0.5")
     assert outcome.exit_code == 0, outcome.err
     assert "\n  gamma: 0.5\n" in outcome.out
     assert "hidden_dims: [8]" in outcome.out
-    assert re.search(r"action\s+│ 2 choices", outcome.out)
+    assert re.search(r"action\s+│ Discrete\(2\)", outcome.out)
     assert re.search(r"first update\s+│ after 96 steps", outcome.out)
     assert not (tmp_path / "experiments").exists()
 
@@ -109,7 +115,7 @@ def test_training_ends_with_a_summary(rl4sys: Rl4sys, small_file: Path) -> None:
     assert re.search(r"evaluate:  \S*rl4sys evaluate \S+small_ppo_", outcome.out)
 
 
-def test_evaluate_agrees_with_what_training_measured(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_evaluate_reproduces_last_evaluation_of_training(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("evaluate", finished_run, "--episodes", "2", "--json")
     result = json.loads(outcome.out)
     measured = [row for row in read_metrics(finished_run / "metrics.jsonl") if "evaluation/return" in row][-1]
@@ -123,71 +129,107 @@ def test_evaluate_shows_a_table(rl4sys: Rl4sys, finished_run: Path) -> None:
     assert re.search(r"mean return\s+│ \d+\.\d+ ± ", outcome.out)
 
 
-def test_resume_trains_a_finished_run_longer(rl4sys: Rl4sys, finished_run: Path) -> None:
+@pytest.fixture
+def live_run(finished_run: Path) -> Path:
+    """Policy of a server whose checkpoint is older than versions 7 and 12, with version 13 not stored yet."""
+    (finished_run / "configs/live.json").write_text("{}")
+    (finished_run / "versions").mkdir()
+    snapshot = Snapshot.from_bytes((finished_run / "checkpoints/latest/policy.safetensors").read_bytes())
+    assert snapshot.version < 7
+    for version in (7, 12):
+        blob = replace(snapshot, version=version).to_bytes()
+        (finished_run / f"versions/{version:012d}.safetensors").write_bytes(blob)
+    status = json.loads((finished_run / "status.json").read_text())
+    (finished_run / "status.json").write_text(json.dumps({**status, "version": 13}))
+    return finished_run
+
+
+def test_newest_version_of_a_servers_policy_is_evaluated(rl4sys: Rl4sys, live_run: Path) -> None:
+    outcome = rl4sys("evaluate", live_run, "--episodes", "2")
+    assert re.search(rf"{live_run.name},\s+version_12\s", outcome.out)
+    assert "version_12 holds version 12 of the policy, but the server is at version 13" in outcome.err
+
+
+def test_stored_version_can_be_chosen(rl4sys: Rl4sys, live_run: Path) -> None:
+    outcome = rl4sys("evaluate", live_run, "--episodes", "2", "--checkpoint", "version_7", "--json")
+    assert json.loads(outcome.out)["checkpoint"] == "version_7"
+    refused = rl4sys("evaluate", live_run, "--checkpoint", "version_8")
+    assert refused.exit_code == 2
+    assert "version_8 is not stored in" in refused.err
+    assert "stored versions: version_7, version_12" in refused.err
+
+
+def test_checkpoint_older_than_the_server_is_noted(rl4sys: Rl4sys, live_run: Path) -> None:
+    outcome = rl4sys("evaluate", live_run, "--episodes", "2", "--checkpoint", "latest", "--json")
+    assert json.loads(outcome.out)["checkpoint"].startswith("step_")
+    assert "but the server is at version 13; use --checkpoint version_12" in outcome.err
+
+
+def test_finished_run_can_be_extended(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500")
     assert outcome.exit_code == 0, outcome.err
     assert json.loads((finished_run / "status.json").read_text())["steps"] >= 500
-    assert "training.total_timesteps was 200 and is 500; schedules now end there" in outcome.out
+    assert "training.total_timesteps changed from 200 to 500; schedules now end there" in outcome.out
     provenance = json.loads((finished_run / "configs/provenance.json").read_text())
     assert "500" in provenance["resumed"][0]["command"]
 
 
-def test_a_resumed_run_may_be_told_of_by_other_rules(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_alert_rules_can_change_on_resume(rl4sys: Rl4sys, finished_run: Path) -> None:
     rule = "alerts.rules.always={kind: threshold, metric: learner/version, above: -1}"
     outcome = rl4sys("train", "--resume", finished_run, rule, "--total-timesteps", "400")
     assert outcome.exit_code == 0, outcome.err
     assert "alert always: learner/version is " in outcome.out
 
 
-def test_a_dry_run_of_a_resume_trains_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_dry_run_of_resume_changes_no_file(rl4sys: Rl4sys, finished_run: Path) -> None:
     before = {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()}
     outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500", "--dry-run")
     assert "total_timesteps: 500" in outcome.out
     assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
 
 
-def test_a_place_with_brackets_in_its_name_is_a_place(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+def test_root_may_contain_brackets(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     arguments = ["logging.terminal=true", "training.total_timesteps=100", "--root", str(tmp_path / "[/x]")]
     outcome = rl4sys("train", small_file, *arguments)
     assert outcome.exit_code == 0
     assert "[/x]/small_ppo_" in outcome.out
 
 
-def test_seeds_are_decimal(rl4sys: Rl4sys, small_file: Path) -> None:
+def test_seed_with_leading_zero_is_decimal(rl4sys: Rl4sys, small_file: Path) -> None:
     assert "seed: 10\n" in rl4sys("train", small_file, "--seed", "010", "--dry-run").out
 
 
 @pytest.mark.parametrize("name", ["ppo_cartpole", "ppo_lunarlander", "ppo_pendulum", "dqn_cartpole"])
-def test_shipped_experiments_are_right(rl4sys: Rl4sys, name: str) -> None:
+def test_shipped_experiments_pass_the_check(rl4sys: Rl4sys, name: str) -> None:
     assert rl4sys("config", "check", name).out == f"{name}: ok\n"
     assert name in rl4sys("config", "list").out
 
 
-def test_config_show_spells_out_everything_and_reads_back_the_same(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_config_show_round_trips(rl4sys: Rl4sys, tmp_path: Path) -> None:
     shown = rl4sys("config", "show", "dqn_cartpole", "algorithm.n_step=3").out
     (tmp_path / "again.yaml").write_text(shown)
     assert yaml.safe_load(shown)["algorithm"]["n_step"] == 3
     assert rl4sys("config", "show", "again.yaml").out == shown
 
 
-def test_the_schema_accepts_what_ships_and_refuses_a_misspelling(rl4sys: Rl4sys) -> None:
+def test_schema_accepts_shipped_configs_and_rejects_typos(rl4sys: Rl4sys) -> None:
     schema = json.loads(rl4sys("config", "schema").out)
     for name in ("ppo_cartpole", "dqn_cartpole", "ppo_pendulum"):
         settings = load(name)
         jsonschema.validate(settings, schema)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**settings, "algorithm": {**settings["algorithm"], "lrr": 1}}, schema)
-    assert "Discount of later rewards" in json.dumps(schema)
+    assert "Discount factor." in json.dumps(schema)
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["config"], ["config", "show"]])
-def test_every_command_has_help_that_teaches(rl4sys: Rl4sys, command: list[str]) -> None:
+def test_commands_have_help(rl4sys: Rl4sys, command: list[str]) -> None:
     outcome = rl4sys(*command, "--help")
     assert outcome.exit_code == 0
     assert len(outcome.out.splitlines()) > 5
 
 
-def test_the_version_is_shown(rl4sys: Rl4sys) -> None:
+def test_version_is_shown(rl4sys: Rl4sys) -> None:
     assert re.fullmatch(r"rl4sys \d+\.\d+\.\d+\n", rl4sys("--version").out)
 
 
@@ -197,14 +239,14 @@ def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
 
 
 def content(run: Path) -> dict[str, str]:
-    """Weights, buffers, environments and metrics of a finished run, by checksum."""
+    """Return checksums of the weights, buffers, environments and metrics of a finished run."""
     latest = run / "checkpoints" / "latest"
     files = [latest / "state.json", latest / "state.safetensors", latest / "policy.safetensors", run / "metrics.jsonl"]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def wait_for_steps(run_root: Path, steps: int, process: subprocess.Popen[bytes]) -> None:
-    """Until the run has logged past ``steps``: a moment decided by the run, not by this machine's speed."""
+    """Wait until the run has reached ``steps``, independent of the speed of the machine."""
     while process.poll() is None:
         statuses = list(run_root.glob("*/status.json"))
         if statuses and json.loads(statuses[0].read_text())["steps"] >= steps:
@@ -212,26 +254,26 @@ def wait_for_steps(run_root: Path, steps: int, process: subprocess.Popen[bytes])
         time.sleep(0.005)
 
 
-def test_a_run_killed_at_random_moments_ends_as_if_never_killed(tmp_path: Path, algorithm: str) -> None:
+def test_resume_is_bit_exact_after_sigkill(tmp_path: Path, algorithm: str) -> None:
     config = tmp_path / "small.yaml"
     config.write_text(to_yaml(SMALL[algorithm]))
     change = "training.total_timesteps=4000"
     assert start("train", config, change, "--root", tmp_path / "straight").wait() == 0
-    chance = random.Random(algorithm)
+    generator = random.Random(algorithm)
     process = start("train", config, change, "--root", tmp_path / "killed")
     kills = 0
-    for steps in sorted(chance.sample(range(200, 3800), 3)):
+    for steps in sorted(generator.sample(range(200, 3800), 3)):
         wait_for_steps(tmp_path / "killed", steps, process)
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
         process = start("train", "--resume", runs_in(tmp_path / "killed")[0])
     assert process.wait() == 0
     straight, killed = (runs_in(tmp_path / name)[0] for name in ("straight", "killed"))
-    assert kills == 3, "a run that was never killed proves nothing"
+    assert kills == 3, "the run must have been killed three times"
     assert content(killed) == content(straight)
 
 
-def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_interrupt_saves_and_prints_the_resume_command(tmp_path: Path) -> None:
     config = tmp_path / "small.yaml"
     config.write_text(to_yaml(SMALL["ppo"]))
     command = [sys.executable, "-m", "rl4sys.cli.main", "train", str(config), "logging.terminal=true"]
@@ -247,3 +289,42 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     status = json.loads((run / "status.json").read_text())
     assert status["status"] == "stopped"
     assert int((run / "checkpoints/latest").readlink().name.removeprefix("step_")) == status["steps"]
+
+
+VARIANT = """\
+algorithm_params:
+  class_name: SAC
+  config: {epoch_length: 50, n_epochs: 2, num_warmup_samples: 20, batch_size: 8, eval_n_episodes: 1, Q_lr: 1.0e-3}
+environment_params: {training: {universe: gym, domain: Pendulum, task: v0}}
+policy_params: {class_name: FeedforwardGaussianPolicy, config: {hidden_layer_sizes: [8], squash: true}}
+Q_params: {class_name: double_feedforward_Q_function, config: {hidden_layer_sizes: [8]}}
+replay_pool_params: {class_name: SimpleReplayPool, config: {max_size: 100}}
+sampler_params: {class_name: SimpleSampler, config: {max_path_length: 20}}
+run_params: {seed: 7, checkpoint_frequency: 50}
+"""
+
+
+def test_variant_file_is_trained_with_one_note_of_its_changes(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    (tmp_path / "variant.yaml").write_text(VARIANT)
+    outcome = rl4sys("train", "variant.yaml", "algorithm.lr=2e-3", "--seed", "8")
+    assert outcome.exit_code == 0, outcome.err
+    (line,) = (line for line in outcome.out.splitlines() if "softlearning variant" in line)
+    assert "algorithm_params.class_name → algorithm.name" in line
+    assert "environment_params.training.task: v1" in line
+    (run,) = runs_in(tmp_path / "experiments")
+    settings = yaml.safe_load((run / "configs/config.yaml").read_text())
+    assert settings["environment"]["name"] == "Pendulum-v1"
+    assert settings["experiment"]["seed"] == 8
+    assert settings["algorithm"]["lr"] == 2e-3
+    assert settings["network"]["actor"]["activation"] == "relu"
+    assert settings["training"]["total_timesteps"] == 100
+
+
+def test_variant_file_is_shown_checked_and_swept(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    (tmp_path / "variant.yaml").write_text(VARIANT)
+    shown = rl4sys("config", "show", "variant.yaml", "algorithm.gamma=0.9")
+    assert yaml.safe_load(shown.out)["algorithm"]["gamma"] == 0.9
+    assert "note: the config is a softlearning variant" in shown.err
+    assert rl4sys("config", "check", "variant.yaml").out == "variant.yaml: ok\n"
+    (tmp_path / "sweep.yaml").write_text("base_config: variant.yaml\nsweep: {algorithm.lr: [1e-3, 1e-4]}\n")
+    assert "2 trials" in rl4sys("sweep", "sweep.yaml", "--dry-run").out

@@ -1,4 +1,4 @@
-"""`rl4sys compare` as a user calls it."""
+"""``rl4sys compare``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_results_chances_and_differences_are_shown(rl4sys: Rl4sys, root: Path) -> None:
+def test_results_probabilities_and_differing_settings_are_shown(rl4sys: Rl4sys, root: Path) -> None:
     outcome = rl4sys("compare", "ppo", "fast")
     assert outcome.exit_code == 0, outcome.err
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
@@ -31,27 +31,48 @@ def test_results_chances_and_differences_are_shown(rl4sys: Rl4sys, root: Path) -
     assert "gamma" not in outcome.out
 
 
-def test_files_are_written_where_asked_for(rl4sys: Rl4sys, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_no_value_is_lost_on_a_narrow_terminal(
+    rl4sys: Rl4sys, root: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    arguments = ["compare", "ppo", "fast", "--by", "run", "--metrics", "reward"]
+    wide = rl4sys(*arguments).out
+    monkeypatch.setenv("COLUMNS", columns)
+    narrow = rl4sys(*arguments).out
+    assert max(map(len, wide.splitlines())) > 80
+    assert narrow.split() == wide.split()
+
+
+def test_debug_runs_are_compared_only_if_named(rl4sys: Rl4sys, root: Path) -> None:
+    tried = write_run(root / "ppo_tried", returns(500), ["experiment.name=ppo", "experiment.tags=[debug]"])
+    outcome = rl4sys("compare", "ppo", "--json")
+    assert len(json.loads(outcome.out)["groups"][0]["runs"]) == 3
+    assert "left out: ppo_tried (a debug run)" in outcome.err
+    named = json.loads(rl4sys("compare", tried, "--json").out)
+    assert [run["run"] for run in named["groups"][0]["runs"]] == [str(tried)]
+
+
+def test_plot_and_html_are_written(rl4sys: Rl4sys, root: Path, tmp_path: Path) -> None:
     outcome = rl4sys("compare", "ppo", "fast", "--plot", "out/curves.png", "--html", "out/page.html", "--smooth", "3")
     assert outcome.exit_code == 0, outcome.err
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert "Smoothed over 3 neighbouring values" in (tmp_path / "out" / "page.html").read_text()
+    assert "Smoothed over 3 neighboring values" in (tmp_path / "out" / "page.html").read_text()
     assert "curves written to out/curves.png" in outcome.err
 
 
-def test_json_is_all_that_is_printed(rl4sys: Rl4sys, root: Path) -> None:
+def test_json_is_the_only_output(rl4sys: Rl4sys, root: Path) -> None:
     outcome = rl4sys("compare", "ppo", "--json", "--statistic", "median", "--plot", "a.svg")
-    told = json.loads(outcome.out)
-    assert told["statistic"] == "median"
-    assert told["metrics"]["evaluation/return"]["groups"]["ppo"]["final"]["value"] == 50
+    result = json.loads(outcome.out)
+    assert result["statistic"] == "median"
+    assert result["metrics"]["evaluation/return"]["groups"]["ppo"]["final"]["value"] == 50
 
 
-def test_a_group_for_every_argument(rl4sys: Rl4sys, root: Path) -> None:
-    told = json.loads(rl4sys("compare", "*_*", "--by", "argument", "--json").out)
-    assert [(group["group"], len(group["runs"])) for group in told["groups"]] == [("*_*", 5)]
+def test_runs_can_be_grouped_by_argument(rl4sys: Rl4sys, root: Path) -> None:
+    result = json.loads(rl4sys("compare", "*_*", "--by", "argument", "--json").out)
+    assert [(group["group"], len(group["runs"])) for group in result["groups"]] == [("*_*", 5)]
 
 
-def test_runs_that_have_not_completed_can_be_left_out(rl4sys: Rl4sys, root: Path) -> None:
+def test_incomplete_runs_can_be_excluded(rl4sys: Rl4sys, root: Path) -> None:
     write_run(root / "ppo_late", returns(1), ["experiment.name=ppo"], status={"status": "failed"})
     outcome = rl4sys("compare", "ppo", "--completed", "--json")
     assert len(json.loads(outcome.out)["groups"][0]["runs"]) == 3
@@ -63,13 +84,13 @@ def test_runs_that_have_not_completed_can_be_left_out(rl4sys: Rl4sys, root: Path
     [
         (["nope"], "has the name or id 'nope'"),
         (["ppo", "--metrics", "evaluation/retrun"], "did you mean evaluation/return?"),
-        (["ppo", "--metrics", ","], "--metrics names nothing"),
+        (["ppo", "--metrics", ","], "--metrics is empty; expected metric names, such as reward,loss"),
         (["ppo", "--by", "algorithm.lrr"], "did you mean algorithm.lr?"),
         (["ppo", "--plot", "a.gif"], "should end in .png, .svg or .pdf"),
-        (["ppo", "--statistic", "best"], "there is no statistic best"),
+        (["ppo", "--statistic", "best"], "unknown statistic 'best'"),
     ],
 )
-def test_mistakes_are_explained(rl4sys: Rl4sys, root: Path, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_explained(rl4sys: Rl4sys, root: Path, arguments: list[str], message: str) -> None:
     outcome = rl4sys("compare", *arguments)
     assert outcome.exit_code == 2
     assert message in outcome.err

@@ -1,4 +1,4 @@
-"""``rl4sys config migrate``: files in the present form, comments kept."""
+"""``rl4sys config migrate``: configs in the current format, with comments kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl4sys.cli.yaml_text import rewritten
+from rl4sys.cli.yaml_text import rewrite_yaml
 from rl4sys.client.config import load_client_config
 from rl4sys.config import SHIPPED, load
-from rl4sys.migration import Change
+from rl4sys.config.migration import Change
 
 from .conftest import Rl4sys
 
@@ -70,7 +70,7 @@ def old(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_result_is_printed_with_its_comments_and_the_changes_are_listed(rl4sys: Rl4sys, old: Path) -> None:
+def test_migration_keeps_comments_and_lists_changes(rl4sys: Rl4sys, old: Path) -> None:
     outcome = rl4sys("config", "migrate", old)
     assert outcome.exit_code == 0, outcome.err
     assert outcome.out == NEW
@@ -79,18 +79,18 @@ def test_the_result_is_printed_with_its_comments_and_the_changes_are_listed(rl4s
     assert old.read_text() == OLD
 
 
-def test_the_result_goes_where_it_is_told_to(rl4sys: Rl4sys, old: Path, tmp_path: Path) -> None:
+def test_result_is_written_to_output_or_in_place_and_shown_as_diff(rl4sys: Rl4sys, old: Path, tmp_path: Path) -> None:
     assert rl4sys("config", "migrate", old, "--output", tmp_path / "new.yaml").out == ""
     assert (tmp_path / "new.yaml").read_text() == NEW
     shown = rl4sys("config", "migrate", old, "--in-place", "--diff").out
     assert "-  discount: 0.98\n+  gamma: 0.98\n" in shown
     assert old.read_text() == NEW
     again = rl4sys("config", "migrate", old, "--in-place")
-    assert again.err == f"{old}: nothing to change; it is of the present version, 1\n"
+    assert again.err == f"{old}: nothing to change; the config is already in the current format\n"
     assert old.read_text() == NEW
 
 
-def test_what_a_file_extends_decides_what_its_names_mean(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_keys_are_migrated_for_algorithm_of_extended_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "extends: [algorithms/dqn, environments/cartpole]\nalgorithm: {batch_size: 32, learning_rate: 1e-3}\n"
     )
@@ -100,7 +100,7 @@ def test_what_a_file_extends_decides_what_its_names_mean(rl4sys: Rl4sys, tmp_pat
     )
 
 
-def test_the_promised_experiment_needs_only_a_version(rl4sys: Rl4sys) -> None:
+def test_migration_only_adds_version_to_documented_experiment(rl4sys: Rl4sys) -> None:
     promised = DATA / "promised.yaml"
     outcome = rl4sys("config", "migrate", promised)
     assert outcome.err == "version: 1\n"
@@ -108,7 +108,7 @@ def test_the_promised_experiment_needs_only_a_version(rl4sys: Rl4sys) -> None:
 
 
 @pytest.mark.parametrize("name", ["promised_001.json", "promised_003.json"])
-def test_promised_client_files_mean_the_same_when_migrated(rl4sys: Rl4sys, tmp_path: Path, name: str) -> None:
+def test_migrated_client_config_is_equivalent(rl4sys: Rl4sys, tmp_path: Path, name: str) -> None:
     outcome = rl4sys("config", "migrate", DATA / name, "--output", tmp_path / name)
     assert outcome.exit_code == 0, outcome.err
     assert " → algorithm.name" in outcome.err
@@ -119,7 +119,7 @@ def test_promised_client_files_mean_the_same_when_migrated(rl4sys: Rl4sys, tmp_p
     assert "nothing to change" in rl4sys("config", "migrate", tmp_path / name).err
 
 
-def test_sweeps_and_studies_are_left_as_they_are(rl4sys: Rl4sys) -> None:
+def test_sweep_config_is_not_changed(rl4sys: Rl4sys) -> None:
     shipped = SHIPPED / "sweeps" / "ppo_sweep.yaml"
     outcome = rl4sys("config", "migrate", shipped)
     assert outcome.out == shipped.read_text()
@@ -127,16 +127,19 @@ def test_sweeps_and_studies_are_left_as_they_are(rl4sys: Rl4sys) -> None:
 
 
 MISTAKES = {
-    "what cannot be understood": ("algo: ppo\nenv: CartPole-v1\nfoo: 1\n", "foo is not a block"),
-    "a value of the wrong kind": ("algo: ppo\nenv: CartPole-v1\nlearning_rate: fast\n", "algorithm.lr"),
-    "a later version": ("version: 9\n", "the config says version: 9, and this rl4sys reads version 1"),
-    "one setting twice": ("algo: ppo\nalgorithm: {name: ppo}\n", "algo and algorithm.name are the same setting"),
-    "no YAML": ("a: [", "is not valid YAML"),
+    "unknown key": ("algo: ppo\nenv: CartPole-v1\nfoo: 1\n", "foo is not a block"),
+    "invalid value": ("algo: ppo\nenv: CartPole-v1\nlearning_rate: fast\n", "algorithm.lr"),
+    "later version": ("version: 9\n", "the config has version 9, but rl4sys"),
+    "same setting twice": (
+        "algo: ppo\nalgorithm: {name: ppo}\n",
+        "algo and algorithm.name are names of the same setting",
+    ),
+    "invalid YAML": ("a: [", "is not valid YAML"),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_mistakes_are_told_and_nothing_is_written(rl4sys: Rl4sys, tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_config_is_reported_and_not_written(rl4sys: Rl4sys, tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     outcome = rl4sys("config", "migrate", path, "--in-place")
@@ -145,24 +148,27 @@ def test_mistakes_are_told_and_nothing_is_written(rl4sys: Rl4sys, tmp_path: Path
     assert path.read_text() == text
 
 
-def test_what_was_changed_is_told_with_what_is_left(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_error_lists_the_changes_made(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("algo: ppo\nenv: CartPole-v1\nfoo: 1\n")
     assert rl4sys("config", "migrate", "bad.yaml").err.endswith(
-        "Changed so far:\n  algo → algorithm.name\n  env → environment.name\n  version: 1\n"
+        "Changes made:\n  algo → algorithm.name\n  env → environment.name\n  version: 1\n"
     )
 
 
-def test_files_and_places_that_are_not_there_are_told(rl4sys: Rl4sys, old: Path) -> None:
+def test_unreadable_and_unwritable_files_are_reported(rl4sys: Rl4sys, old: Path) -> None:
     assert "cannot read nowhere.yaml" in rl4sys("config", "migrate", "nowhere.yaml").err
     assert "cannot write nowhere/new.yaml" in rl4sys("config", "migrate", old, "--output", "nowhere/new.yaml").err
-    assert "do not go together" in rl4sys("config", "migrate", old, "--output", "x.yaml", "--in-place").err
+    assert (
+        "--output and --in-place cannot be combined"
+        in rl4sys("config", "migrate", old, "--output", "x.yaml", "--in-place").err
+    )
 
 
-def test_text_that_cannot_be_edited_is_written_anew() -> None:
-    """An alias stands for settings that are written elsewhere."""
+def test_uneditable_text_is_rewritten_without_comments() -> None:
+    """An alias refers to settings written elsewhere, so it cannot be edited in place."""
     text = "base: &base {a: 1}  # shared\nmine: *base\n"
     settings = {"version": 1, "base": {"a": 1}, "mine": {"b": 1}}
-    changed, kept = rewritten(text, [Change(None, "version", 1), Change("mine.a", "mine.b", 1)], settings)
+    changed, kept = rewrite_yaml(text, [Change(None, "version", 1), Change("mine.a", "mine.b", 1)], settings)
     assert yaml.safe_load(changed) == settings
     assert not kept
 
@@ -180,11 +186,11 @@ def test_text_that_cannot_be_edited_is_written_anew() -> None:
     ],
 )
 def test_text_is_edited_in_place(text: str, change: Change, expected: str) -> None:
-    changed, kept = rewritten(text, [change], yaml.safe_load(expected))
+    changed, kept = rewrite_yaml(text, [change], yaml.safe_load(expected))
     assert (changed, kept) == (expected, True)
 
 
-def test_a_file_that_was_migrated_trains(rl4sys: Rl4sys, old: Path) -> None:
+def test_migrated_config_passes_the_check(rl4sys: Rl4sys, old: Path) -> None:
     assert rl4sys("config", "migrate", old, "--in-place").exit_code == 0
     assert load(old)["training"] == {"total_timesteps": 1000}
     assert rl4sys("config", "check", old).out == f"{old}: ok\n"

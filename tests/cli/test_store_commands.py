@@ -1,4 +1,4 @@
-"""list, show, tag, export, cleanup and store, on run directories written for them."""
+"""The commands list, show, tag, export, cleanup and store, on hand-written run directories."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rl4sys.experiment.store import Store
+from rl4sys.runs.store import RunStore
 
-from ..experiment.runs import make_run, write_rows
+from ..runs.runs import make_run, write_rows
 from .conftest import Rl4sys
 
 LONG_AGO = {"time": "2020-01-01T00:00:00"}
@@ -24,7 +24,7 @@ LONG_AGO = {"time": "2020-01-01T00:00:00"}
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
-    """Three runs of two algorithms, of which one was a failure, in the usual place."""
+    """Folder ``experiments`` with two PPO runs and a failed DQN run."""
     root = tmp_path / "experiments"
     dqn = {"algorithm": {"name": "dqn", "lr": 0.01}, "experiment": {"name": "replayed"}}
     good = [{"step": 50, "loss/policy": 0.25}, {"step": 60, "evaluation/return": 300.0}]
@@ -43,7 +43,7 @@ def listed(rl4sys: Rl4sys, *arguments: str | Path) -> list[str]:
     return [run["id"] for run in json.loads(outcome.out)]
 
 
-def test_list_shows_a_line_for_each_run_newest_first(rl4sys: Rl4sys, lab: Path) -> None:
+def test_list_shows_runs_newest_first(rl4sys: Rl4sys, lab: Path) -> None:
     outcome = rl4sys("list")
     lines = outcome.out.splitlines()
     assert [" ".join(line.split()) for line in (lines[0], lines[1], lines[3])] == [
@@ -54,7 +54,7 @@ def test_list_shows_a_line_for_each_run_newest_first(rl4sys: Rl4sys, lab: Path) 
     assert lines[4] == "3 of 3 runs"
 
 
-def test_a_narrow_terminal_shows_ids_and_figures_whole(
+def test_narrow_terminal_does_not_truncate_ids_and_numbers(
     rl4sys: Rl4sys, lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "72")
@@ -92,7 +92,7 @@ def test_a_narrow_terminal_shows_ids_and_figures_whole(
         (["algorithm.lr>0.005", "steps<50"], ["cccc3333"]),
     ],
 )
-def test_filters_choose_by_facts_tags_metrics_and_settings(
+def test_filters_select_by_column_tag_metric_and_setting(
     rl4sys: Rl4sys, lab: Path, conditions: list[str], found: list[str]
 ) -> None:
     arguments = [part for condition in conditions for part in ("--filter", condition)]
@@ -111,13 +111,11 @@ def test_filters_choose_by_facts_tags_metrics_and_settings(
         (["--reverse"], ["aaaa1111", "aabb2222", "cccc3333"]),
     ],
 )
-def test_runs_are_sorted_the_best_first_and_those_without_last(
-    rl4sys: Rl4sys, lab: Path, arguments: list[str], found: list[str]
-) -> None:
+def test_sort_puts_missing_values_last(rl4sys: Rl4sys, lab: Path, arguments: list[str], found: list[str]) -> None:
     assert listed(rl4sys, *arguments) == found
 
 
-def test_what_was_asked_about_is_shown(rl4sys: Rl4sys, lab: Path) -> None:
+def test_filter_and_sort_keys_are_shown_as_columns(rl4sys: Rl4sys, lab: Path) -> None:
     lines = rl4sys("list", "--filter", "algorithm.lr<1", "--sort", "loss/policy").out.splitlines()
     assert lines[0].split()[-3:] == ["algorithm.lr", "loss/policy", "tags"]
     assert lines[1].split()[-2:] == ["0.010", "0.500"]
@@ -126,22 +124,25 @@ def test_what_was_asked_about_is_shown(rl4sys: Rl4sys, lab: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--filter", "reward"], "'reward' is not a filter; write a property, a sign (= != > >= < <=) and a value"),
+        (
+            ["--filter", "reward"],
+            "'reward' is not a filter; write a property, an operator (= != > >= < <=) and a value",
+        ),
         (["--filter", "reward>high"], "the filter 'reward>high' compares with 'high', which is not a number"),
         (["--filter", "tag>x"], "the filter 'tag>x' compares with 'x', which is not a number"),
-        (["--filter", "tag>3"], "a tag is there or not: write tag=3 or tag!=3"),
+        (["--filter", "tag>3"], "tags cannot be compared by order: write tag=3 or tag!=3"),
         (["--filter", "rewrad>3"], "no run has 'rewrad'; did you mean reward? Known: id, name, directory, algorithm"),
         (["--sort", "loss/polcy"], "no run has 'loss/polcy'; did you mean loss/policy?"),
         (["--limit", "0"], "Invalid value for '--limit'"),
     ],
 )
-def test_mistakes_in_list_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_list_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("list", *arguments)
     assert outcome.exit_code == 2
     assert says in outcome.err
 
 
-def test_the_json_of_a_list_has_all_and_no_nan(rl4sys: Rl4sys, lab: Path) -> None:
+def test_list_json_is_complete_and_without_nan(rl4sys: Rl4sys, lab: Path) -> None:
     newest = json.loads(rl4sys("list", "--json").out)[0]
     assert newest == {
         "id": "cccc3333",
@@ -164,7 +165,7 @@ def test_the_json_of_a_list_has_all_and_no_nan(rl4sys: Rl4sys, lab: Path) -> Non
     }
 
 
-def test_list_takes_live_policies_along_and_other_roots_when_named(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
+def test_list_includes_live_policies_and_given_roots(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "live", "cache", id="dddd4444", started="2026-03-09T10:00:00")
     make_run(tmp_path / "mine", "own", id="eeee5555")
     assert listed(rl4sys)[0] == "dddd4444"
@@ -172,12 +173,12 @@ def test_list_takes_live_policies_along_and_other_roots_when_named(rl4sys: Rl4sy
     assert set(listed(rl4sys, "--root", "mine", "--root", "live")) == {"eeee5555", "dddd4444"}
 
 
-def test_where_there_are_no_runs_list_says_what_to_do(rl4sys: Rl4sys) -> None:
-    assert rl4sys("list").out == "no runs in experiments; `rl4sys train ppo_cartpole` makes one\n"
+def test_list_without_runs_suggests_a_command(rl4sys: Rl4sys) -> None:
+    assert rl4sys("list").out == "no runs in experiments; start one with `rl4sys train ppo_cartpole`\n"
     assert rl4sys("list", "--json").out == "[]\n"
 
 
-def test_damaged_runs_are_named_beside_the_list(rl4sys: Rl4sys, lab: Path) -> None:
+def test_list_notes_damaged_runs(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "other/status.json").write_text("{")
     outcome = rl4sys("list")
     assert outcome.exit_code == 0
@@ -185,7 +186,7 @@ def test_damaged_runs_are_named_beside_the_list(rl4sys: Rl4sys, lab: Path) -> No
     assert outcome.out.endswith("2 of 2 runs\n")
 
 
-def test_show_tells_all_about_a_run(rl4sys: Rl4sys, lab: Path) -> None:
+def test_show_prints_results_settings_and_provenance(rl4sys: Rl4sys, lab: Path) -> None:
     out = rl4sys("show", "aaaa").out
     expected = {
         "id": "aaaa1111",
@@ -206,41 +207,41 @@ def test_show_tells_all_about_a_run(rl4sys: Rl4sys, lab: Path) -> None:
     assert re.search(r"config +\w{8}; also trained as aabb2222 \(seed 2\)", out)
 
 
-def test_the_json_of_show_has_settings_and_provenance(rl4sys: Rl4sys, lab: Path) -> None:
+def test_show_json_has_settings_and_provenance(rl4sys: Rl4sys, lab: Path) -> None:
     shown = json.loads(rl4sys("show", "pole_1", "--json").out)
     assert (shown["id"], shown["reward"], shown["settings"]["algorithm"]["lr"]) == ("aaaa1111", 250.0, 0.001)
     assert shown["provenance"]["git_hash"] == "abc123"
 
 
-def test_a_real_run_is_shown_with_its_checkpoints_and_found_by_its_id(rl4sys: Rl4sys, finished_run: Path) -> None:
-    [record] = Store(finished_run.parent).runs()
+def test_trained_run_is_found_by_id_prefix(rl4sys: Rl4sys, finished_run: Path) -> None:
+    [record] = RunStore(finished_run.parent).runs()
     out = rl4sys("show", record.id[:4]).out
     assert re.search(r"checkpoints +step_0{12}, .*latest is step_\d{12}, best is step_\d{12}", out)
     assert re.search(r"steps +288 of 200, [\d,]+ per second", out)
     assert "torch" in out
-    judged = rl4sys("evaluate", record.id[:4], "--episodes", "1", "--json")
-    assert json.loads(judged.out)["run"] == str(finished_run.relative_to(Path.cwd()))
+    evaluated = rl4sys("evaluate", record.id[:4], "--episodes", "1", "--json")
+    assert json.loads(evaluated.out)["run"] == str(finished_run.relative_to(Path.cwd()))
     resumed = rl4sys("train", "--resume", record.id, "--total-timesteps", "300")
     assert resumed.exit_code == 0, resumed.err
-    assert Store(finished_run.parent).runs()[0].steps >= 300
+    assert RunStore(finished_run.parent).runs()[0].steps >= 300
 
 
 @pytest.mark.parametrize("command", ["show", "tag", "export", "evaluate"])
-def test_a_run_that_is_not_there_is_explained_by_every_command(rl4sys: Rl4sys, lab: Path, command: str) -> None:
+def test_unknown_run_is_explained(rl4sys: Rl4sys, lab: Path, command: str) -> None:
     outcome = rl4sys(command, "pole_3")
     assert outcome.exit_code == 2
     assert "no run in experiments has the name or id 'pole_3'; did you mean pole_" in outcome.err
     assert "'pole' could be 2 runs" in rl4sys(command, "pole").err
 
 
-def test_show_of_a_damaged_run_says_what_is_damaged(rl4sys: Rl4sys, lab: Path) -> None:
+def test_show_of_damaged_run_names_the_file(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "other/configs/provenance.json").write_text("[]")
     outcome = rl4sys("show", "experiments/other")
     assert outcome.exit_code == 2
     assert "experiments/other is damaged: provenance.json holds list, not dict" in outcome.err
 
 
-def test_tags_are_added_removed_and_survive_a_lost_index(rl4sys: Rl4sys, lab: Path) -> None:
+def test_tags_survive_a_lost_index(rl4sys: Rl4sys, lab: Path) -> None:
     assert rl4sys("tag", "aaaa").out == "pole_1: baseline\n"
     assert rl4sys("tag", "aaaa", "paper", "v1.2", "paper").out == "pole_1: baseline paper v1.2\n"
     assert rl4sys("tag", "aaaa", "--remove", "baseline", "--remove", "paper").out == "pole_1: v1.2\n"
@@ -250,7 +251,7 @@ def test_tags_are_added_removed_and_survive_a_lost_index(rl4sys: Rl4sys, lab: Pa
     assert rl4sys("tag", "aabb").out == "pole_2: no tags\n"
 
 
-def test_tags_of_the_config_can_be_taken_off(rl4sys: Rl4sys, lab: Path) -> None:
+def test_tags_of_the_config_can_be_removed(rl4sys: Rl4sys, lab: Path) -> None:
     make_run(lab, "tagged", id="ffff6666", settings={"experiment": {"tags": ["first", "second"]}})
     assert listed(rl4sys, "--filter", "tag=first") == ["ffff6666"]
     assert rl4sys("tag", "ffff", "--remove", "first").out == "tagged: second\n"
@@ -265,31 +266,31 @@ def test_tags_of_the_config_can_be_taken_off(rl4sys: Rl4sys, lab: Path) -> None:
         (["aaaa", "--remove", "basline"], "pole_1 has no tag 'basline'; it has: baseline"),
     ],
 )
-def test_mistakes_in_tag_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_tag_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("tag", *arguments)
     assert outcome.exit_code == 2
     assert says in outcome.err
 
 
-def test_export_to_csv_gives_numbers_as_they_are(rl4sys: Rl4sys, lab: Path) -> None:
+def test_csv_export_does_not_round_numbers(rl4sys: Rl4sys, lab: Path) -> None:
     [first, second] = csv.DictReader(io.StringIO(rl4sys("export", "aaaa", "aabb").out))
     assert (first["run"], float(first["reward"]), float(first["loss/policy"])) == ("pole_1", 250.0, 0.25)
     assert (second["reward"], second["loss/policy"], second["evaluation/return"]) == ("10.0", "", "")
 
 
-def test_export_of_rows_is_the_learning_curve(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
+def test_rows_export_is_the_learning_curve(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
     outcome = rl4sys("export", "aaaa", "--rows", "--output", "curve.csv")
     assert outcome.out == "wrote curve.csv\n"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "curve.csv").read_text())))
     assert [(row["step"], row["evaluation/return"]) for row in rows] == [("50", ""), ("60", "300.0"), ("100", "250.0")]
 
 
-def test_export_to_json_has_null_for_what_is_no_number(rl4sys: Rl4sys, lab: Path) -> None:
+def test_json_export_has_null_for_nan(rl4sys: Rl4sys, lab: Path) -> None:
     [exported] = json.loads(rl4sys("export", "cccc", "--format", "json").out)
     assert (exported["episode/return"], exported["loss/policy"], exported["steps"]) == (None, 0.5, 40)
 
 
-def test_export_to_markdown_is_a_table(rl4sys: Rl4sys, lab: Path) -> None:
+def test_markdown_export_is_a_table(rl4sys: Rl4sys, lab: Path) -> None:
     lines = rl4sys("export", "aaaa", "aabb", "--format", "md", "--metrics", "loss/policy").out.splitlines()
     assert lines == [
         "| run | algorithm | environment | seed | status | steps | reward | best_reward | loss/policy |",
@@ -299,7 +300,7 @@ def test_export_to_markdown_is_a_table(rl4sys: Rl4sys, lab: Path) -> None:
     ]
 
 
-def test_export_to_latex_escapes_what_latex_would_take_for_commands(rl4sys: Rl4sys, lab: Path) -> None:
+def test_latex_export_escapes_special_characters(rl4sys: Rl4sys, lab: Path) -> None:
     rows = [{"step": 5000, "evaluation/return": -1234.5, "loss/50%_{x}": 0.5}]
     make_run(lab, "odd_100%&#$", id="abcd", settings={"environment": {"name": r"a\b~c^d"}}, rows=rows)
     assert rl4sys("export", "abcd", "--format", "latex").out.splitlines() == [
@@ -336,17 +337,20 @@ def test_exported_latex_compiles(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> N
     [
         (
             ["--rows", "--format", "latex"],
-            "--rows gives a learning curve, which is too long for latex; write csv or json",
+            "--rows cannot be written as latex; use --format csv or --format json",
         ),
         (
             ["--metrics", "loss/x"],
-            "none of these runs has the metric 'loss/x'; there are: evaluation/return, loss/policy",
+            "none of these runs has the metric 'loss/x'; available metrics: evaluation/return, loss/policy",
         ),
-        (["--output", "nowhere/x.csv"], "cannot write nowhere/x.csv: No such file or directory; choose another place"),
+        (
+            ["--output", "nowhere/x.csv"],
+            "cannot write nowhere/x.csv: No such file or directory; choose another file with --output",
+        ),
         (["--format", "pdf"], "'pdf' is not one of 'latex', 'csv', 'json', 'md'"),
     ],
 )
-def test_mistakes_in_export_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_export_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("export", "aaaa", *arguments)
     assert outcome.exit_code == 2
     assert says in " ".join(outcome.err.split())
@@ -354,7 +358,7 @@ def test_mistakes_in_export_are_explained(rl4sys: Rl4sys, lab: Path, arguments: 
 
 @pytest.fixture
 def old(lab: Path) -> Path:
-    """Six runs of long ago with something large in each, in two environments."""
+    """Six old runs with large files, in two environments."""
     for number in range(4):
         rows = [{"step": 1, "evaluation/return": 10.0 * number}]
         large(make_run(lab, f"old_{number}", rows=rows, status=LONG_AGO))
@@ -379,14 +383,14 @@ def stripped(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if path.is_dir() and not (path / "logs/file").is_file())
 
 
-def test_cleanup_strips_what_is_neither_good_nor_recent(rl4sys: Rl4sys, old: Path) -> None:
-    before = Store(old).runs()
+def test_cleanup_deletes_files_of_old_runs_with_low_return(rl4sys: Rl4sys, old: Path) -> None:
+    before = RunStore(old).runs()
     large(make_run(old, "new", status={"time": datetime.now().isoformat(timespec="seconds")}))
     outcome = rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes")
     assert outcome.exit_code == 0, outcome.err
     assert stripped(old) == ["old_0", "old_1", "old_2", "swung_1"]
-    assert "kept whole, among the best in CartPole-v1: 1 run\n" in outcome.out
-    assert "kept whole, younger than 30 days: 1 run\n" in outcome.out
+    assert "kept unchanged, among the best in CartPole-v1: 1 run\n" in outcome.out
+    assert "kept unchanged, younger than 30 days: 1 run\n" in outcome.out
     freed = re.search(r"4 runs to strip, which frees (\d+\.\d) kB\nfreed (\d+\.\d) kB\n$", outcome.out)
     assert freed is not None
     assert 600 < float(freed[1]) == float(freed[2]) < 700, "three files of 50 kB each of four runs, and folders"
@@ -396,15 +400,33 @@ def test_cleanup_strips_what_is_neither_good_nor_recent(rl4sys: Rl4sys, old: Pat
     )
     assert not any((path / "checkpoints").iterdir())
     assert "cleaned" in json.loads((path / "status.json").read_text())
-    after = [record for record in Store(old).runs() if record.path.name != "new"]
-    assert after == before, "what is known of them is what was"
+    after = [record for record in RunStore(old).runs() if record.path.name != "new"]
+    assert after == before, "the summaries are unchanged"
     assert "checkpoints, logs and videos were removed" in rl4sys("show", "old_0").out
     again = rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes")
-    assert "has nothing large" in again.out
+    assert "has no large files" in again.out
     assert again.out.endswith("nothing to do\n")
 
 
-def test_a_dry_run_of_cleanup_removes_nothing(rl4sys: Rl4sys, old: Path) -> None:
+def test_cleanup_does_not_keep_debug_runs_as_best(rl4sys: Rl4sys, old: Path) -> None:
+    best = [{"step": 100, "episode/return": 1e6}]
+    large(make_run(old, "tried", status={"time": "2020-01-01T00:00:00"}, rows=best, tags=["debug"]))
+    assert rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes").exit_code == 0
+    assert "tried" in stripped(old)
+    assert "old_3" not in stripped(old)
+
+
+def test_debug_runs_are_shown_but_not_ranked(rl4sys: Rl4sys, lab: Path) -> None:
+    make_run(lab, "tried", id="ffff9999", rows=[{"step": 100, "episode/return": 1e6}], tags=["debug"])
+    for more in ([], ["--reverse"]):
+        ids = listed(rl4sys, "--sort", "reward", *more)
+        assert ids.index("ffff9999") > max(ids.index("aaaa1111"), ids.index("aabb2222"))
+    shown = rl4sys("list").out
+    assert re.search(r"ffff9999 .* completed, debug +100", shown)
+    assert len(re.findall("debug", shown)) == 2  # status and tag
+
+
+def test_cleanup_dry_run_removes_nothing(rl4sys: Rl4sys, old: Path) -> None:
     outcome = rl4sys("cleanup", "--keep-best", "0", "--keep-recent", "30", "--dry-run")
     assert outcome.exit_code == 0
     assert re.search(r"old_3 +CartPole-v1 +2020-01-01 +30\.0 +\d+\.\d kB", outcome.out)
@@ -412,21 +434,24 @@ def test_a_dry_run_of_cleanup_removes_nothing(rl4sys: Rl4sys, old: Path) -> None
     assert stripped(old) == []
 
 
-def test_cleanup_asks_first(rl4sys: Rl4sys, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleanup_asks_for_confirmation(rl4sys: Rl4sys, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.confirm", lambda text, abort: (_ for _ in ()).throw(SystemExit(1)))
     assert rl4sys("cleanup", "--keep-best", "0").exit_code == 1
     assert stripped(old) == []
 
 
-def test_cleanup_that_nobody_can_answer_removes_nothing(rl4sys: Rl4sys, old: Path) -> None:
+def test_cleanup_without_terminal_requires_yes(rl4sys: Rl4sys, old: Path) -> None:
     outcome = rl4sys("cleanup", "--keep-best", "0")
     assert outcome.exit_code == 2
-    assert "cleanup removes files and asks first, and nobody is here to answer; add --yes" in outcome.err
+    assert (
+        "cleanup asks before it removes files, but stdin is not a terminal; add --yes to remove without asking"
+        in outcome.err
+    )
     assert stripped(old) == []
 
 
-def test_cleanup_leaves_what_is_in_use(rl4sys: Rl4sys, old: Path) -> None:
+def test_cleanup_keeps_runs_in_use(rl4sys: Rl4sys, old: Path) -> None:
     (old / "old_0/configs/live.json").write_text("{}")
     using = {"dataset": {"path": str((old / "old_2/data").resolve())}}
     make_run(old, "user", settings=using, status=LONG_AGO, rows=[])
@@ -448,20 +473,20 @@ def test_cleanup_leaves_what_is_in_use(rl4sys: Rl4sys, old: Path) -> None:
         "needed by user",
         "a trial of sweep, which is not done",
     ):
-        assert f"kept whole, {reason}: 1 run\n" in outcome.out
+        assert f"kept unchanged, {reason}: 1 run\n" in outcome.out
     assert (trial / "logs/file").is_file()
-    assert (stopped / "logs/file").is_file(), "a sweep that is resumed goes on with it"
+    assert (stopped / "logs/file").is_file(), "a resumed sweep needs it"
     assert not (done / "logs/file").is_file()
-    assert len((done / "metrics.jsonl").read_text().splitlines()) == 2001, "what it is ranked by stays"
+    assert len((done / "metrics.jsonl").read_text().splitlines()) == 2001, "the ranking needs the metrics"
 
 
-def test_cleanup_keeps_enough_rows_for_a_curve_and_all_that_tell(rl4sys: Rl4sys, old: Path) -> None:
+def test_cleanup_thins_metrics_but_keeps_best_and_last(rl4sys: Rl4sys, old: Path) -> None:
     (old / "old_0/metrics.jsonl").unlink()
     write_rows(old / "old_0", {"step": 0, "rare": 1.0})
     write_rows(old / "old_0", *({"step": n, "evaluation/return": float(n == 777)} for n in range(1, 5000)))
-    [before] = [record for record in Store(old).runs() if record.path.name == "old_0"]
+    [before] = [record for record in RunStore(old).runs() if record.path.name == "old_0"]
     rl4sys("cleanup", "--keep-best", "0", "--keep-recent", "30", "--yes")
-    [after] = [record for record in Store(old).runs() if record.path.name == "old_0"]
+    [after] = [record for record in RunStore(old).runs() if record.path.name == "old_0"]
     rows = [json.loads(line) for line in (old / "old_0/metrics.jsonl").read_text().splitlines()]
     assert 1000 <= len(rows) <= 1003
     assert [row["step"] for row in rows] == sorted(row["step"] for row in rows)
@@ -469,7 +494,7 @@ def test_cleanup_keeps_enough_rows_for_a_curve_and_all_that_tell(rl4sys: Rl4sys,
     assert after.outcome.best == {"evaluation/return": 1.0}
 
 
-def test_a_run_that_was_cleaned_up_has_no_policy_left_to_evaluate(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_cleaned_run_cannot_be_evaluated_or_resumed(rl4sys: Rl4sys, finished_run: Path) -> None:
     rl4sys("cleanup", "--keep-best", "0", "--keep-recent", "0", "--yes")
     outcome = rl4sys("evaluate", finished_run)
     assert outcome.exit_code == 2
@@ -477,24 +502,27 @@ def test_a_run_that_was_cleaned_up_has_no_policy_left_to_evaluate(rl4sys: Rl4sys
     stored = (finished_run / "configs/config.yaml").read_bytes()
     resumed = rl4sys("train", "--resume", finished_run, "--total-timesteps", "400")
     assert resumed.exit_code == 2
-    assert "has no checkpoint to go on from: it ended before its first, or `rl4sys cleanup` removed them" in resumed.err
+    assert (
+        "has no checkpoint to resume from: the run ended before its first checkpoint, or `rl4sys cleanup` removed "
+        "the checkpoints" in resumed.err
+    )
     assert (finished_run / "configs/config.yaml").read_bytes() == stored
 
 
-def test_the_index_can_be_rebuilt_by_hand(rl4sys: Rl4sys, lab: Path) -> None:
+def test_index_can_be_rebuilt(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "registry.db").write_bytes(b"no database" * 100)
     outcome = rl4sys("store", "rebuild")
     assert outcome.out == "experiments/registry.db: 3 runs\n"
-    assert "was unusable (file is not a database) and was made anew from the runs" in outcome.err
+    assert "was corrupt (file is not a database) and was rebuilt from the runs" in outcome.err
     assert rl4sys("store", "rebuild", "--root", "nowhere").err == (
-        "rl4sys: there is no folder nowhere; name one with --root\n"
+        "rl4sys: folder 'nowhere' does not exist; choose a folder of runs with --root\n"
     )
 
 
 @pytest.mark.parametrize(
     "command", [["list"], ["show"], ["tag"], ["export"], ["cleanup"], ["store"], ["store", "rebuild"]]
 )
-def test_every_command_of_the_store_has_help_that_teaches(rl4sys: Rl4sys, command: list[str]) -> None:
+def test_store_commands_have_help(rl4sys: Rl4sys, command: list[str]) -> None:
     outcome = rl4sys(*command, "--help")
     assert outcome.exit_code == 0
     assert len(outcome.out.splitlines()) > 5

@@ -1,4 +1,4 @@
-"""``rl4sys sweep``: real trials in real processes, killed and taken up again."""
+"""``rl4sys sweep``: trials in processes, killed and resumed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from rl4sys.config import load, to_yaml
-from rl4sys.experiment.run import Run
-from rl4sys.experiment.store import Store
+from rl4sys.runs.run import Run
+from rl4sys.runs.store import RunStore
 
 from ..conftest import SMALL
 from .conftest import Rl4sys
 
-# An environment that, after so many steps of one copy, waits for whoever opens the other end of a pipe, or breaks.
+# Environment that waits for a writer of a pipe, or fails, at step 200 of one instance.
 GATED = """
 import os
 import gymnasium
@@ -49,7 +49,7 @@ class Gated(gymnasium.Wrapper):
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A pipe that trials of the points with a gate wait at."""
+    """Named pipe that blocks the trials of points with a gate."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -57,10 +57,10 @@ def gate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sweep_file(tmp_path: Path) -> Callable[..., Path]:
-    """A sweep of two rates, with and without a gate."""
+    """Function that writes a sweep over two learning rates and the given gates."""
 
     def write(gates: list[str], **more: object) -> Path:
-        # A name is taken for the life of this process.
+        # A registered name cannot be reused in this process, so each test has its own.
         (tmp_path / "gated.py").write_text(GATED.replace("NAME", tmp_path.name))
         base = {**SMALL["ppo"], "plugins": ["gated.py"], "environment": {"name": tmp_path.name, "num_envs": 3}}
         (tmp_path / "base.yaml").write_text(to_yaml(base))
@@ -101,7 +101,7 @@ def process_of(trial: Path) -> int:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone in the end, whatever happens."""
+    """Run a process that is killed on exit."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -110,12 +110,12 @@ def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for_reader(gate: Path, process: subprocess.Popen[bytes]) -> int:
-    """Until a trial waits at the gate; the end of it that keeps it waiting."""
+    """Wait until a trial blocks at the gate; return the descriptor that keeps it blocked."""
     while process.poll() is None:
         with suppress(OSError):
             return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
         time.sleep(0.005)
-    pytest.fail("the sweep ended before a trial came to the gate")
+    pytest.fail("the sweep ended before a trial reached the gate")
 
 
 def kill(pid: int) -> None:
@@ -126,14 +126,14 @@ def kill(pid: int) -> None:
     os.close(descriptor)
 
 
-def test_a_sweep_killed_after_one_of_its_trials_ends_as_if_nothing_was(
+def test_killed_sweep_resumes_to_the_same_results(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], gate: Path, tmp_path: Path
 ) -> None:
     file = sweep_file(["", str(gate)])
     killed, straight = tmp_path / "killed", tmp_path / "straight"
     command = [sys.executable, "-m", "rl4sys", "sweep", str(file), "parallel_jobs=1", "--root", str(killed)]
     with started(command) as process:
-        # The first trial that comes to the gate is killed; taken up again it is past it, and the next one comes.
+        # Kill the first trial at the gate. It resumes behind the gate, and the next trial blocks.
         writer = wait_for_reader(gate, process)
         kill(process_of(trials_in(killed)[2]))
         os.close(writer)
@@ -141,38 +141,38 @@ def test_a_sweep_killed_after_one_of_its_trials_ends_as_if_nothing_was(
         before = {trial.name: (trial / "status.json").read_bytes() for trial in trials_in(killed)}
         running = os.pidfd_open(process_of(trials_in(killed)[3]))
         kill(process.pid)
-        select.select([running], [], [])  # it dies with its sweep
+        select.select([running], [], [])  # the trial dies with its sweep
         os.close(running)
     os.close(writer)
     gate.unlink()
-    assert [json.loads(said)["status"] for said in before.values()] == [*["completed"] * 3, "running"]
+    assert [json.loads(content)["status"] for content in before.values()] == [*["completed"] * 3, "running"]
 
     outcome = rl4sys("sweep", "--resume", series_in(killed), "parallel_jobs=2")
     assert outcome.exit_code == 0, outcome.err
-    assert "4 trials, 3 of them completed already" in outcome.out
+    assert "4 trials, 3 already completed" in outcome.out
     assert rl4sys("sweep", file, "--root", straight).exit_code == 0
 
     assert metrics(killed) == metrics(straight)
-    assert len(set(metrics(killed).values())) == 2, "the rate makes a difference, and the gate makes none"
+    assert len(set(metrics(killed).values())) == 2, "results depend on the learning rate, not on the gate"
     assert [lives(trial) for trial in trials_in(killed)] == [1, 1, 2, 2]
     assert all(status(trial)["status"] == "completed" for trial in trials_in(killed))
     for trial in trials_in(killed)[:3]:
-        assert (trial / "status.json").read_bytes() == before[trial.name], "what was completed is left as it is"
+        assert (trial / "status.json").read_bytes() == before[trial.name], "completed trials are not changed"
     ranking, unbroken = ((series_in(root) / "ranking.json").read_text() for root in (killed, straight))
     assert ranking == unbroken
-    assert [run.name for run in Store(killed).runs()] == [f"gated_sweep_{point:03d}" for point in range(4)]
-    assert not (series_in(killed) / "registry.db").exists(), "trials are in the index of all runs"
+    assert [run.name for run in RunStore(killed).runs()] == [f"gated_sweep_{point:03d}" for point in range(4)]
+    assert not (series_in(killed) / "registry.db").exists(), "trials are in the index of the root"
 
 
-def test_a_trial_that_fails_is_reported_and_tried_again_when_asked(
+def test_failed_trial_is_reported_and_retried_on_resume(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     file = sweep_file(["broken", ""], **{"sweep": {"environment.options.gate": ["broken", ""]}})
     outcome = rl4sys("sweep", file, "--root", tmp_path / "runs")
     failed, whole = trials_in(tmp_path / "runs")
     assert outcome.exit_code == 1
-    assert f'(point 0: gate="broken", seed 3) failed: RuntimeError: the pole broke; its output: {failed}' in outcome.out
-    assert "1 of 2 trials failed; try them again:   rl4sys sweep --resume" in outcome.out
+    assert f'(point 0: gate="broken", seed 3) failed: RuntimeError: the pole broke; output: {failed}' in outcome.out
+    assert "1 of 2 trials failed; retry them:   rl4sys sweep --resume" in outcome.out
     assert 'raise RuntimeError("the pole broke")' in (failed / "output.log").read_text()
     assert (status(failed)["status"], status(failed)["error"]) == ("failed", "RuntimeError: the pole broke")
     assert status(whole)["status"] == "completed"
@@ -182,7 +182,7 @@ def test_a_trial_that_fails_is_reported_and_tried_again_when_asked(
     assert (lives(failed), lives(whole)) == (2, 1)
 
 
-def test_an_interrupt_saves_all_trials_and_says_how_to_go_on(
+def test_interrupt_saves_trials_and_prints_the_resume_command(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], gate: Path, tmp_path: Path
 ) -> None:
     def interrupt() -> None:
@@ -198,12 +198,12 @@ def test_an_interrupt_saves_all_trials_and_says_how_to_go_on(
     interrupting.join()
     (trial,) = trials_in(tmp_path / "experiments")
     assert outcome.exit_code == 130
-    assert f"stopped; go on:   rl4sys sweep --resume {trial.parent.relative_to(tmp_path)}" in outcome.out
+    assert f"stopped; resume:  rl4sys sweep --resume {trial.parent.relative_to(tmp_path)}" in outcome.out
     assert status(trial)["status"] == "stopped"
     assert Run.open(trial).checkpoints.resolve("latest") == f"step_{status(trial)['steps']:012d}"
 
 
-def test_a_dry_run_lists_the_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_dry_run_lists_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path) -> None:
     outcome = rl4sys("sweep", "--config", "ppo_sweep", "seeds=[1, 2]", "--dry-run")
     assert outcome.exit_code == 0, outcome.err
     assert re.search(r"53\s+│ 26\s+│ 2\s+│ 0\.001\s+│ 0\.3\s+│ \[256, 256\]", outcome.out)
@@ -214,10 +214,13 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no sweep given; try `rl4sys sweep ppo_sweep --dry-run`"),
+        ([], "no sweep config given; try `rl4sys sweep ppo_sweep --dry-run`"),
         (["ppo_swep"], r"no config file 'ppo_swep', and no shipped sweep of that name; did you mean ppo_sweep\?"),
         (["ppo_cartpole"], "no shipped sweep of that name"),
-        (["ppo_sweep", "--resume", "here"], "ppo_sweep does not go with --resume, which goes on with the settings"),
+        (
+            ["ppo_sweep", "--resume", "here"],
+            "ppo_sweep cannot be combined with --resume, which uses the settings of the sweep",
+        ),
         (["--resume", "nowhere"], r"nowhere cannot be resumed: it has no sweep\.yaml"),
         (["ppo_sweep", "base_config=nothing"], "no config file 'nothing'"),
         (
@@ -226,23 +229,24 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path:
         ),
     ],
 )
-def test_mistakes_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
     outcome = rl4sys("sweep", *arguments)
     assert outcome.exit_code == 2
     assert re.search(message, outcome.err)
 
 
-def test_what_trials_do_may_not_change_when_a_sweep_goes_on(
+def test_trial_settings_cannot_change_on_resume(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    from rl4sys.lab.series import read_base, read_settings
-    from rl4sys.lab.sweep import SweepConfig, create_sweep
+    from rl4sys.sweeps.series import read_base, read_series_config
+    from rl4sys.sweeps.sweep import SweepConfig, create_sweep
 
     file = sweep_file([""])
-    settings = read_settings(SweepConfig, str(file), "sweeps", [])
+    settings = read_series_config(SweepConfig, str(file), "sweeps", [])
     made = create_sweep(tmp_path / "runs", settings, read_base(settings, file), datetime.now())
     for change, message in {
-        "seeds=[1]": "seeds cannot change when a sweep is resumed; parallel_jobs, retries, metric, direction",
+        "seeds=[1]": "'seeds' cannot be changed when a sweep is resumed; start a new sweep. "
+        "Settings that can be changed: parallel_jobs, retries, metric, direction",
         "parallel_jobs=none": "parallel_jobs is 'none'; it should be a valid integer",
     }.items():
         outcome = rl4sys("sweep", "--resume", made.series.path, change)
@@ -252,15 +256,13 @@ def test_what_trials_do_may_not_change_when_a_sweep_goes_on(
     )
 
 
-def test_the_best_config_of_a_sweep_can_be_trained(
-    rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_best_config_of_a_sweep_trains(rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path) -> None:
     file = sweep_file([""], sweep={"algorithm.lr": [1e-3]}, fixed={"training.total_timesteps": 96}, metric="reword")
     outcome = rl4sys("sweep", file)
     assert outcome.exit_code == 0
     assert re.search(r"no trial has the metric reword\. Known: episode/length, episode/return, evaluation", outcome.out)
     series = series_in(tmp_path / "experiments")
-    assert "1 trials, 1 of them completed already" in rl4sys("sweep", "--resume", series, "metric=reward").out
+    assert "1 trials, 1 already completed" in rl4sys("sweep", "--resume", series, "metric=reward").out
     assert load(series / "best.yaml")["experiment"]["name"] == "gated_sweep_best"
     assert rl4sys("train", series / "best.yaml", "--root", "best").exit_code == 0
     (best,) = (tmp_path / "best").glob("gated_sweep_best_*")

@@ -1,4 +1,4 @@
-"""``rl4sys tune``: a study of real trials in real processes."""
+"""``rl4sys tune``: studies whose trials run in processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rl4sys.config import to_yaml
-from rl4sys.lab.tune import open_study
+from rl4sys.sweeps.tune import open_study
 
 from ..conftest import SMALL
 from .conftest import Rl4sys
@@ -20,7 +20,7 @@ SMALL_STUDY = {
     "search": {"algorithm.lr": {"low": 1e-7, "high": 1e-2, "log": True}, "algorithm.epochs": [1, 4]},
     "start": [{"algorithm.lr": 1e-2, "algorithm.epochs": 4}, {"algorithm.lr": 1e-7, "algorithm.epochs": 1}],
     "n_trials": 2,
-    # The second of two is stopped as soon as it is behind the first.
+    # Prunes the second trial as soon as it is worse than the first.
     "pruning": {"startup_trials": 1, "percentile": 0},
     "fixed": {"training.eval_frequency": 192},
 }
@@ -39,59 +39,58 @@ def series_in(root: Path) -> Path:
     return file.parent
 
 
-def test_a_study_runs_stops_what_falls_behind_and_goes_on_when_made_longer(
-    rl4sys: Rl4sys, study_file: Path, tmp_path: Path
-) -> None:
+def test_study_prunes_trials_and_can_be_extended(rl4sys: Rl4sys, study_file: Path, tmp_path: Path) -> None:
     outcome = rl4sys("tune", study_file)
     assert outcome.exit_code == 0, outcome.err
     path = series_in(tmp_path / "experiments")
-    first, second = open_study(path).memory.trials
+    first, second = open_study(path).optuna_study.trials
     assert (first.state.name, second.state.name) == ("COMPLETE", "PRUNED")
     steps = [json.loads((path / f"trial_00{n}/status.json").read_bytes())["steps"] for n in range(2)]
     assert steps[0] == 960
     assert steps[1] == second.last_step < 960
-    assert "2 of 2 trials are done, 1 of them stopped early" in outcome.out
+    assert "2 of 2 trials done, 1 of them stopped early" in outcome.out
     assert re.search(r"│ 1    │ 0     │ \d+\.\d\s+│ 1     │ lr=0\.01 epochs=4", outcome.out)
     assert rl4sys("config", "check", path / "best.yaml").exit_code == 0
 
     assert "3 trials, 2 of them done already" in rl4sys("tune", "--resume", path, "n_trials=3", "--dry-run").out
-    assert len(open_study(path).memory.trials) == 2
+    assert len(open_study(path).optuna_study.trials) == 2
     longer = rl4sys("tune", "--resume", path.name, "n_trials=3")
     assert longer.exit_code == 0, longer.err
     assert "3 trials, 2 of them done already" in longer.out
-    assert len(open_study(path).memory.trials) == 3
+    assert len(open_study(path).optuna_study.trials) == 3
 
 
-def test_a_dry_run_shows_what_is_searched_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_dry_run_shows_the_search_space_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path) -> None:
     outcome = rl4sys("tune", "ppo_tune", "n_trials=7", "--dry-run")
     assert outcome.exit_code == 0, outcome.err
     assert re.search(r"algorithm\.lr\s+│ {'low': 1e-06, 'high': 0\.01, 'log': True}", outcome.out)
-    assert "first: {'algorithm.lr': 1e-06," in outcome.out
-    assert "7 trials, 2 at once; nothing was run" in outcome.out
+    assert "start: {'algorithm.lr': 1e-06," in outcome.out
+    assert "7 trials, 2 at a time; nothing was run" in outcome.out
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no study given; try `rl4sys tune ppo_tune --dry-run`"),
+        ([], "no study config given; try `rl4sys tune ppo_tune --dry-run`"),
         (["ppo_tun"], r"no config file 'ppo_tun', and no shipped study of that name; did you mean ppo_tune\?"),
-        (["ppo_tune", "--resume", "here"], "ppo_tune does not go with --resume"),
+        (["ppo_tune", "--resume", "here"], "ppo_tune cannot be combined with --resume"),
         (["--resume", "nowhere"], r"nowhere cannot be resumed: it has no study\.yaml"),
         (
             ["--resume", "here", "seed=2"],
-            "seed cannot change when a study is resumed; n_trials, timeout, parallel_jobs can",
+            r"'seed' cannot be changed when a study is resumed; start a new study\. "
+            "Settings that can be changed: n_trials, timeout, parallel_jobs",
         ),
         (["ppo_tune", "serch=1"], r"serch is not a setting; did you mean search\?"),
     ],
 )
-def test_mistakes_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
     outcome = rl4sys("tune", *arguments)
     assert outcome.exit_code == 2
     assert re.search(message, outcome.err)
 
 
-def test_what_is_missing_is_named(rl4sys: Rl4sys, study_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_optuna_is_explained(rl4sys: Rl4sys, study_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = rl4sys("tune", study_file)
-    assert (outcome.exit_code, "pip install 'rl4sys[tune]'" in outcome.err) == (2, True)
+    assert (outcome.exit_code, "pip install -e '.[tune]'" in outcome.err) == (2, True)

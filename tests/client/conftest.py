@@ -1,4 +1,4 @@
-"""Scripted servers and agents that are put away when a test ends."""
+"""Fixtures for scripted servers and agents, closed after each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.scripted import ScriptedServer
 
 @pytest.fixture(autouse=True)
 def _no_threads_left() -> Iterator[None]:
-    """An agent that was closed leaves nothing running."""
+    """Check that closed agents leave no threads running."""
     yield
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("rl4sys-")]
     assert not left
@@ -36,13 +36,13 @@ def make_server() -> Iterator[Callable[..., ScriptedServer]]:
 
 @pytest.fixture
 def server(make_server: Callable[..., ScriptedServer]) -> ScriptedServer:
-    """Welcomes everybody, serves version 1, acknowledges everything."""
+    """Server that welcomes every client, serves version 1 and acknowledges all trajectories."""
     return make_server()
 
 
 @pytest.fixture
 def make_agent(make_server: Callable[..., ScriptedServer], tmp_path: Path) -> Iterator[Callable[..., RL4SysAgent]]:
-    """Agents of three numbers seen and four choices, with their spool in the test's own directory."""
+    """Factory of agents with observations of size 3, four discrete actions and a spool in the test's directory."""
     agents: list[RL4SysAgent] = []
 
     def make(where: ScriptedServer | str, *, arguments: dict[str, Any] | None = None, **settings: Any) -> RL4SysAgent:

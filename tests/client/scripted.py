@@ -1,4 +1,4 @@
-"""A training server that does what a test tells it, over a real socket."""
+"""Scripted training server over a real socket."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import grpc
 import numpy as np
 
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot, input_size
-from rl4sys.spec import STATE, Box, Discrete, MultiDiscrete, Spec, numbers_of
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
+from rl4sys.spec import STATE, Box, Discrete, MultiDiscrete, Spec, encoded_size
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.columns import decode_column, encode_column
-from rl4sys.wire.delta import difference, digest
+from rl4sys.wire.delta import digest, make_delta
 from rl4sys.wire.messages import (
     Ack,
     ActReply,
@@ -39,9 +39,9 @@ TIMEOUT_SECONDS = 20.0
 
 
 def make_snapshot(spec: Spec, version: int, *, bias: float | None = None) -> Snapshot:
-    """A one-layer policy whose weights differ by version; ``bias`` fills its last layer, with NaN for instance."""
+    """Return a one-layer policy with weights that depend on the version; ``bias`` (for example NaN) fills the bias."""
     rng = np.random.default_rng(version)
-    outputs = numbers_of(spec.action)
+    outputs = encoded_size(spec.action)
     weights = {
         "w": rng.normal(size=(outputs, input_size(spec))).astype(np.float32),
         "b": np.full(outputs, 0.0 if bias is None else bias, np.float32),
@@ -55,7 +55,7 @@ def make_snapshot(spec: Spec, version: int, *, bias: float | None = None) -> Sna
 
 
 class Session:
-    """One Connect call as the server sees it."""
+    """Server side of one Connect call."""
 
     def __init__(self, server: ScriptedServer, hello: Hello, metadata: dict[str, str]) -> None:
         self.server, self.hello, self.metadata = server, hello, metadata
@@ -73,13 +73,13 @@ class Session:
 
     def welcome(self, **fields: Any) -> None:
         fields = {"lineage": "first", "max_message_bytes": 2**25, "max_trajectory_steps": 10_000} | fields
-        self.say(welcome=Welcome(**fields))
+        self.send(welcome=Welcome(**fields))
 
     def ack(self, sequence: int) -> None:
-        self.say(ack=Ack(sequence=sequence))
+        self.send(ack=Ack(sequence=sequence))
 
     def problem(self, kind: Problem.Kind, message: str, sequence: int = 0) -> None:
-        self.say(problem=Problem(kind=kind, message=message, sequence=sequence))
+        self.send(problem=Problem(kind=kind, message=message, sequence=sequence))
 
     def model(self, snapshot: Snapshot, *, base: Snapshot | None = None, wants: int = 2**40, **fields: Any) -> None:
         content = snapshot.to_bytes()
@@ -87,18 +87,18 @@ class Session:
         if base is None:
             message.full = content
         else:
-            changed = difference(base.to_bytes(), content)
+            changed = make_delta(base.to_bytes(), content)
             assert changed is not None
             message.delta.CopyFrom(Delta(base_version=base.version, compressed=changed))
         for name, value in fields.items():
             setattr(message, name, value)
-        self.say(snapshot=message)
+        self.send(snapshot=message)
 
-    def say(self, **kind: Any) -> None:
+    def send(self, **kind: Any) -> None:
         self._outgoing.put(ServerMessage(**kind))
 
     def end(self) -> None:
-        """The server goes away in mid-sentence."""
+        """Close the stream from the server's side."""
         self._outgoing.put(None)
 
     def outgoing(self) -> Iterator[ServerMessage]:
@@ -118,13 +118,13 @@ Script = Callable[[Session], None]
 
 
 def serve_model(session: Session) -> None:
-    """Welcome, and a first model."""
+    """Send Welcome and a first model."""
     session.welcome()
     session.model(make_snapshot(session.spec, 1))
 
 
 class ScriptedServer:
-    """Runs ``script`` when a client said Hello, and ``on_trajectories`` when it sent some (by default: acknowledge)."""
+    """Runs ``script`` after Hello and ``on_trajectories`` after each message of trajectories (default: acknowledge)."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ScriptedServer:
 
     def wait_for(self, condition: Callable[[], bool], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, timeout_seconds), "it did not happen in time"
+            assert self._changed.wait_for(condition, timeout_seconds), "timeout"
 
     def all_steps(self) -> int:
         return sum(session.steps for session in self.sessions)
@@ -196,7 +196,7 @@ class ScriptedServer:
     def _read(self, session: Session, messages: Iterator[ClientMessage]) -> None:
         try:
             for message in messages:
-                self._hear(session, message)
+                self._on_message(session, message)
         except grpc.RpcError:
             pass
         except Exception as problem:
@@ -206,7 +206,7 @@ class ScriptedServer:
         session.end()
         self._notify()
 
-    def _hear(self, session: Session, message: ClientMessage) -> None:
+    def _on_message(self, session: Session, message: ClientMessage) -> None:
         if message.WhichOneof("kind") == "report":
             session.reports.append(message.report)
         else:
@@ -235,4 +235,4 @@ class ScriptedServer:
 
 
 SPEC = Spec({STATE: Box((3,))}, Discrete(4))
-"""What the clients of these tests see and do, unless they say otherwise."""
+"""Default spec of the clients in these tests."""

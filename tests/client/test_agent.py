@@ -1,4 +1,4 @@
-"""What a system under control may rely on, against a server over a real socket."""
+"""Behavior of the agent API, against a scripted server over a real socket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from rl4sys.client import RL4SysAction, RL4SysAgent, RL4SysTrajectory
 from rl4sys.errors import ConfigError, NumericalError, SpecError
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
-from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, in_range, mask_box, permitted
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, in_range, is_allowed, mask_box
 from rl4sys.trajectory import Trajectory
 from tests.client.scripted import SPEC, TIMEOUT_SECONDS, ScriptedServer, Session, make_snapshot
 
@@ -30,7 +30,7 @@ def observation(number: int) -> np.ndarray[Any, Any]:
 
 
 class System:
-    """Shows numbered observations and rewards each step by its number."""
+    """Host program with numbered observations; the reward of each step is its number."""
 
     def __init__(self, agent: RL4SysAgent) -> None:
         self.agent, self.trajectory, self.now = agent, None, 0
@@ -69,7 +69,7 @@ def first_numbers(trajectory: Trajectory) -> list[float]:
     return list(trajectory.columns["obs.state"][:, 0])
 
 
-def test_the_promised_loop_runs_as_written(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_documented_loop_runs_as_written(server: ScriptedServer, make_agent: MakeAgent) -> None:
     class Application:
         def __init__(self) -> None:
             self.rlagent = make_agent(server)
@@ -99,7 +99,7 @@ def test_the_promised_loop_runs_as_written(server: ScriptedServer, make_agent: M
     assert (trajectories[2].columns["reward"] == 1.0).all()
 
 
-def test_decisions_are_those_of_the_policy_draw_by_draw(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_decisions_equal_policy_with_same_draws(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, seed=5)
     system = System(agent)
     system.episode(50)
@@ -115,15 +115,13 @@ def test_decisions_are_those_of_the_policy_draw_by_draw(server: ScriptedServer, 
     assert {a.fallback_reason for a in system.actions} == {None}
 
 
-SEVERAL = Spec({"mask": mask_box(MultiDiscrete((3, 2))), "state": Box((3,))}, MultiDiscrete((3, 2)))
+MULTI_DISCRETE = Spec({"mask": mask_box(MultiDiscrete((3, 2))), "state": Box((3,))}, MultiDiscrete((3, 2)))
 
 
 @pytest.mark.parametrize("inference", ["local", "remote"])
-def test_several_choices_are_made_at_once_and_recorded(
-    make_server: MakeServer, make_agent: MakeAgent, inference: str
-) -> None:
+def test_multi_discrete_actions_are_recorded(make_server: MakeServer, make_agent: MakeAgent, inference: str) -> None:
     server = make_server() if inference == "local" else make_server(lambda session: session.welcome())
-    policy = server.policy = SnapshotPolicy(make_snapshot(SEVERAL, 1))
+    policy = server.policy = SnapshotPolicy(make_snapshot(MULTI_DISCRETE, 1))
     patient = {"act_timeout_seconds": 10.0}
     agent = make_agent(server, action=[3, 2], mask=True, seed=5, inference=inference, server=patient)
     draws = Draws(int(np.random.SeedSequence([5, 0]).generate_state(2, np.uint64)[1]))
@@ -145,7 +143,7 @@ def test_several_choices_are_made_at_once_and_recorded(
     assert len(np.unique(actions, axis=0)) > 3
 
 
-def test_fallbacks_of_several_choices_are_legal_in_each_part(make_agent: MakeAgent) -> None:
+def test_multi_discrete_fallback_is_legal_in_each_part(make_agent: MakeAgent) -> None:
     wanted: list[Any] = [[2, 1]]
     agent = make_agent(
         "127.0.0.1:1",
@@ -159,8 +157,8 @@ def test_fallbacks_of_several_choices_are_legal_in_each_part(make_agent: MakeAge
     def choose(*mask: bool) -> list[int]:
         _, action = agent.request_for_action(None, observation(0), np.array(mask))
         assert action.fallback_reason is not None
-        assert in_range(SEVERAL.action, action.act[None])
-        assert permitted(SEVERAL.action, action.act[None], np.array([mask]))
+        assert in_range(MULTI_DISCRETE.action, action.act[None])
+        assert is_allowed(MULTI_DISCRETE.action, action.act[None], np.array([mask]))
         return list(action.act)
 
     assert choose(True, True, True, True, True) == [2, 1]
@@ -172,14 +170,14 @@ def test_fallbacks_of_several_choices_are_legal_in_each_part(make_agent: MakeAge
         assert choose(True, False, True, False, True) == [0, 1]
 
 
-def test_a_mask_leaves_each_part_something(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_mask_without_legal_action_in_a_part_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, action=[3, 2], mask=True)
     for trajectory in (None, agent.request_for_action(None, observation(0))[0]):
         with pytest.raises(SpecError, match="each part"):
             agent.request_for_action(trajectory, observation(0), np.array([True, True, True, False, False]))
 
 
-def test_rewards_may_come_before_the_step_is_added_or_long_after(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_reward_may_be_set_before_or_after_adding_step(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     trajectory, first = agent.request_for_action(None, observation(0))
     first.update_reward(1.5)
@@ -196,7 +194,7 @@ def test_rewards_may_come_before_the_step_is_added_or_long_after(server: Scripte
     assert first.reward == 1.75
 
 
-def test_a_reward_that_comes_too_late_is_counted_and_warned_of_once(
+def test_late_reward_is_counted_and_logged_once(
     server: ScriptedServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     system = System(make_agent(server))
@@ -207,26 +205,24 @@ def test_a_reward_that_comes_too_late_is_counted_and_warned_of_once(
     late.update_reward(1.0)
     late.update_reward(2.0)
     assert system.agent.statistics().late_rewards == 2
-    assert caplog.text.count("a reward came after its trajectory had ended") == 1
+    assert caplog.text.count("a reward arrived after its trajectory had ended") == 1
     assert list(received(server, system.agent)[0].columns["reward"]) == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), np.float32("-inf")])
 @pytest.mark.parametrize("added", [True, False])
-def test_a_reward_that_is_no_number_is_refused(
+def test_non_finite_reward_is_rejected(
     server: ScriptedServer, make_agent: MakeAgent, reward: float, added: bool
 ) -> None:
     agent = make_agent(server)
     trajectory, action = agent.request_for_action(None, observation(0))
     if added:
         agent.add_to_trajectory(trajectory, action)
-    with pytest.raises(NumericalError, match="a reward is a finite"):
+    with pytest.raises(NumericalError, match="a reward must be a finite"):
         action.update_reward(reward)
 
 
-def test_a_decision_that_is_not_added_is_no_part_of_the_trajectory(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_action_not_added_is_not_recorded(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.step()
     _, unwanted = system.agent.request_for_action(system.trajectory, observation(50))
@@ -237,7 +233,7 @@ def test_a_decision_that_is_not_added_is_no_part_of_the_trajectory(
     assert first_numbers(received(server, system.agent)[0]) == [0, 1, 1]
 
 
-def test_marking_the_end_adds_the_last_action_once(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_end_of_trajectory_adds_last_action_once(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     trajectory, action = agent.request_for_action(None, observation(0))
     action.update_reward(4.0)
@@ -247,23 +243,21 @@ def test_marking_the_end_adds_the_last_action_once(server: ScriptedServer, make_
     assert list(only.columns["reward"]) == [4.0]
 
 
-def test_a_truncated_episode_is_closed_by_its_final_observation_if_it_is_known(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_final_observation_is_sent_with_truncated_episode(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.episode(2, truncated=True, final_observation=[9, 9, 9])
     system.episode(2, truncated=True)
     system.episode(2, truncated=True, final_observation=[np.nan, 9, 9])
     system.episode(2, final_observation=np.array([8, 8, 8]))
-    known, unknown, spoilt, terminated = received(server, system.agent)
+    known, unknown, invalid, terminated = received(server, system.agent)
     assert (known.truncated, known.terminated) == (True, False)
     assert first_numbers(known) == [0, 1, 9]
     assert first_numbers(unknown) == [2, 3, 3]
-    assert first_numbers(spoilt) == [4, 5, 5]
+    assert first_numbers(invalid) == [4, 5, 5]
     assert (terminated.truncated, terminated.terminated, first_numbers(terminated)) == (False, True, [6, 7, 8])
 
 
-def test_an_endless_episode_is_cut_and_goes_on(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_long_episode_is_cut_at_max_traj_length(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server, max_traj_length=4))
     system.episode(10)
     trajectories = received(server, system.agent)
@@ -271,7 +265,9 @@ def test_an_endless_episode_is_cut_and_goes_on(server: ScriptedServer, make_agen
     assert [t.offset for t in trajectories] == [0, 4, 8]
     assert [t.terminated for t in trajectories] == [False, False, True]
     assert {t.episode for t in trajectories} == {0}
-    assert [first_numbers(t)[-1] for t in trajectories] == [4, 8, 9], "the next observation closes a cut"
+    assert [first_numbers(t)[-1] for t in trajectories] == [4, 8, 9], (
+        "the next observation is the final one of a cut recording"
+    )
 
 
 def wants(steps: int, **fields: Any) -> Callable[[Session], None]:
@@ -282,7 +278,7 @@ def wants(steps: int, **fields: Any) -> Callable[[Session], None]:
     return script
 
 
-def test_fragments_are_cut_where_the_next_update_becomes_due(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_recordings_are_cut_when_next_update_is_due(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(wants(10))
     system = System(make_agent(server, send_frequency=100))
     system.episode(7)
@@ -290,9 +286,7 @@ def test_fragments_are_cut_where_the_next_update_becomes_due(make_server: MakeSe
     assert [len(t) for t in received(server, system.agent)] == [7, 3, 10]
 
 
-def test_a_cut_waits_for_rewards_but_not_beyond_the_longest_trajectory(
-    make_server: MakeServer, make_agent: MakeAgent
-) -> None:
+def test_cut_waits_for_rewards_up_to_max_traj_length(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(wants(5))
     system = System(make_agent(server, max_traj_length=9))
     system.run(3)
@@ -308,7 +302,7 @@ def test_a_cut_waits_for_rewards_but_not_beyond_the_longest_trajectory(
     assert len(second) == 9
 
 
-def test_a_newer_model_is_acted_by_from_the_next_decision_on(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_newer_model_is_used_from_next_decision(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.run(3)
     server.session.model(make_snapshot(SPEC, 2))
@@ -321,16 +315,16 @@ def test_a_newer_model_is_acted_by_from_the_next_decision_on(server: ScriptedSer
     server.wait_for(lambda: any(report.adopted_version == 2 for report in server.session.reports))
 
 
-def test_patience_keeps_in_step_with_the_learner(make_server: MakeServer, make_agent: MakeAgent) -> None:
-    """With no staleness allowed, every round is by the model that the round before made."""
+def test_patience_synchronizes_with_learner(make_server: MakeServer, make_agent: MakeAgent) -> None:
+    """With max_staleness 0, each round uses the model trained on the previous round."""
     server = make_server(wants(10, max_staleness=0))
-    learnt: list[int] = []
+    learned: list[int] = []
 
     def learn(session: Session) -> None:
         session.ack(session.sequences[-1])
-        if session.steps >= 10 * (len(learnt) + 1):
-            learnt.append(session.sequences[-1])
-            session.model(make_snapshot(SPEC, 1 + len(learnt)), wants=10, taken=learnt[-1])
+        if session.steps >= 10 * (len(learned) + 1):
+            learned.append(session.sequences[-1])
+            session.model(make_snapshot(SPEC, 1 + len(learned)), wants=10, taken=learned[-1])
 
     server.on_trajectories = learn
     system = System(make_agent(server, patience_seconds=TIMEOUT_SECONDS))
@@ -340,16 +334,18 @@ def test_patience_keeps_in_step_with_the_learner(make_server: MakeServer, make_a
     assert [a.version for a in system.actions] == [1 + number // 10 for number in range(35)]
 
 
-def test_patience_ends(make_server: MakeServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture) -> None:
+def test_patience_times_out_with_one_warning(
+    make_server: MakeServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
     server = make_server(wants(2, max_staleness=1))
     system = System(make_agent(server, patience_seconds=0.01))
     system.run(4)
-    assert "no newer model came" not in caplog.text
+    assert "no newer model arrived" not in caplog.text
     system.run(4)
-    assert caplog.text.count("no newer model came within 0.01 s") == 1
+    assert caplog.text.count("no newer model arrived within patience_seconds (0.01 s)") == 1
 
 
-def test_without_patience_nothing_waits(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_zero_patience_never_waits(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(wants(2, max_staleness=0))
     system = System(make_agent(server))
     system.episode(50)
@@ -357,7 +353,7 @@ def test_without_patience_nothing_waits(make_server: MakeServer, make_agent: Mak
 
 
 @pytest.mark.parametrize("kind", ["list", "float64", "matrix", "torch", "gradient"])
-def test_observations_come_as_the_system_has_them(server: ScriptedServer, make_agent: MakeAgent, kind: str) -> None:
+def test_observation_types_are_accepted(server: ScriptedServer, make_agent: MakeAgent, kind: str) -> None:
     torch = pytest.importorskip("torch")
     forms: dict[str, Callable[[], Any]] = {
         "list": lambda: [1.0, 2, 3],
@@ -375,7 +371,7 @@ def test_observations_come_as_the_system_has_them(server: ScriptedServer, make_a
     assert received(server, agent)[0].columns["obs.state"].tolist() == [[1.0, 2.0, 3.0]] * 4
 
 
-def test_an_observation_of_the_wrong_size_is_named(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_observation_of_wrong_size_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     with pytest.raises(SpecError, match=r"a row of .*\(4,\)"):
         agent.request_for_action(None, np.zeros(4))
@@ -383,9 +379,7 @@ def test_an_observation_of_the_wrong_size_is_named(server: ScriptedServer, make_
         agent.request_for_action(None, np.zeros(3), mask=[True] * 4)
 
 
-def test_named_observations_masks_and_continuous_actions_travel_in_their_own_form(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_named_observations_and_masks_keep_shape_and_dtype(server: ScriptedServer, make_agent: MakeAgent) -> None:
     image = {"shape": [2, 2], "dtype": "uint8", "low": 0, "high": 255}
     agent = make_agent(server, observation={"image": image, "depth": 2}, mask=True)
     seen = {"image": np.arange(4, dtype=np.uint8).reshape(2, 2), "depth": [0.5, 1.5]}
@@ -406,9 +400,7 @@ def test_named_observations_masks_and_continuous_actions_travel_in_their_own_for
     ]
 
 
-def test_a_mask_within_the_last_observation_counts_and_one_that_allows_nothing_is_refused(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_mask_in_final_observation_is_recorded_and_checked(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, observation={"depth": 2}, mask=True)
     seen = {"depth": [0.5, 1.5], "mask": [False, True, False, False]}
     trajectory, action = agent.request_for_action(None, seen)
@@ -418,19 +410,19 @@ def test_a_mask_within_the_last_observation_counts_and_one_that_allows_nothing_i
     assert received(server, agent)[0].columns["obs.mask"].tolist()[-1] == [True, False, False, True]
 
 
-def test_a_trajectory_does_not_end_with_the_action_of_another(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_ending_trajectory_with_foreign_action_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     one, action = agent.request_for_action(None, observation(0))
     agent.add_to_trajectory(one, action)
     other, mistaken = agent.request_for_action(None, observation(1))
-    with pytest.raises(SpecError, match="of another trajectory"):
+    with pytest.raises(SpecError, match="belongs to another trajectory"):
         agent.mark_end_of_trajectory(one, mistaken)
     agent.mark_end_of_trajectory(one, action)
     agent.mark_end_of_trajectory(other, mistaken)
     assert [len(trajectory) for trajectory in received(server, agent)] == [1, 1]
 
 
-def test_continuous_actions_are_given_within_bounds_and_recorded_as_drawn(
+def test_continuous_actions_are_clipped_for_host_and_recorded_as_drawn(
     server: ScriptedServer, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(server, action={"size": 2, "low": [-0.1, 0.2], "high": [0.1, 0.3]})
@@ -443,29 +435,29 @@ def test_continuous_actions_are_given_within_bounds_and_recorded_as_drawn(
     assert (given != drawn).any()
 
 
-def test_choices_may_be_numbered_from_elsewhere(server: ScriptedServer, make_agent: MakeAgent) -> None:
-    class Choices:
+def test_discrete_start_offset_is_applied(server: ScriptedServer, make_agent: MakeAgent) -> None:
+    class DiscreteSpace:
         n, start = 4, 10
 
-    system = System(make_agent(server, arguments={"action_space": Choices()}))
+    system = System(make_agent(server, arguments={"action_space": DiscreteSpace()}))
     system.episode(30)
     assert {a.act for a in system.actions} <= {10, 11, 12, 13}
     drawn = received(server, system.agent)[0].columns["action"]
     assert [a.act - 10 for a in system.actions] == list(drawn)
 
 
-def away(make_server: MakeServer) -> str:
-    """An address where nobody listens."""
+def unreachable_address(make_server: MakeServer) -> str:
+    """Return an address without a server."""
     server = make_server()
     server.stop()
     return server.address
 
 
-def test_without_a_server_there_is_a_warning_and_a_legal_action(
+def test_unreachable_server_gives_warning_and_legal_fallback(
     make_server: MakeServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = make_agent(away(make_server), mask=True, server={"timeout_seconds": 0.05}, fallback_action=3)
-    assert caplog.text.count("is away") == 1
+    agent = make_agent(unreachable_address(make_server), mask=True, server={"timeout_seconds": 0.05}, fallback_action=3)
+    assert caplog.text.count("is not reachable") == 1
     trajectory, action = agent.request_for_action(None, observation(0))
     assert (action.act, action.version, action.log_prob) == (3, None, None)
     assert action.fallback_reason == "no model has arrived yet"
@@ -483,7 +475,7 @@ def test_without_a_server_there_is_a_warning_and_a_legal_action(
 
 
 @pytest.mark.parametrize(
-    ("answer", "act", "complaint"),
+    ("function", "act", "error"),
     [
         (lambda observation, mask: 2, 2, None),
         (lambda observation, mask: 7, 0, "ValueError"),
@@ -491,28 +483,30 @@ def test_without_a_server_there_is_a_warning_and_a_legal_action(
         (lambda observation, mask: 1 / 0, 0, "ZeroDivisionError"),
     ],
 )
-def test_the_users_fallback_is_used_and_guarded(
-    make_server: MakeServer, make_agent: MakeAgent, answer: Any, act: int, complaint: str | None
+def test_fallback_function_may_fail_or_return_illegal_action(
+    make_server: MakeServer, make_agent: MakeAgent, function: Any, act: int, error: str | None
 ) -> None:
-    agent = make_agent(away(make_server), server={"timeout_seconds": 0.05}, arguments={"fallback": answer})
+    agent = make_agent(
+        unreachable_address(make_server), server={"timeout_seconds": 0.05}, arguments={"fallback": function}
+    )
     _, action = agent.request_for_action(None, observation(0))
     assert action.act == act
     assert action.fallback_reason is not None
-    assert (complaint in action.fallback_reason) if complaint else "failed" not in action.fallback_reason
+    assert (error in action.fallback_reason) if error else "failed" not in action.fallback_reason
 
 
-def test_a_fallback_of_numbers_lies_within_bounds(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_continuous_fallback_is_within_bounds(make_server: MakeServer, make_agent: MakeAgent) -> None:
     bounded = {"size": 2, "low": [0.5, -1.0], "high": [2.0, 1.0]}
-    address = away(make_server)
+    address = unreachable_address(make_server)
     agent = make_agent(address, action=bounded, server={"timeout_seconds": 0.05})
     assert agent.request_for_action(None, observation(0))[1].act.tolist() == [0.5, 0.0]
     other = make_agent(address, action=bounded, server={"timeout_seconds": 0.05}, fallback_action=[1.0, 0.5])
     assert other.request_for_action(None, observation(0))[1].act.tolist() == [1.0, 0.5]
-    with pytest.raises(ConfigError, match=r"fallback_action is \[9, 9\]; it should be numbers of shape \(2,\)"):
+    with pytest.raises(ConfigError, match=r"fallback_action is \[9, 9\]; it should be an array of shape \(2,\)"):
         make_agent(address, action=bounded, fallback_action=[9, 9])
 
 
-def test_a_model_that_arrives_in_mid_episode_takes_over(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_model_arriving_during_episode_replaces_fallback(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(lambda session: session.welcome())
     system = System(make_agent(server, server={"timeout_seconds": 0.05}))
     system.run(3)
@@ -526,24 +520,22 @@ def test_a_model_that_arrives_in_mid_episode_takes_over(make_server: MakeServer,
     assert system.agent.statistics().decisions == 6
 
 
-def test_an_observation_that_is_not_finite_breaks_the_trajectory_cleanly(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_non_finite_observation_ends_trajectory(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.run(3)
     _, action = system.agent.request_for_action(system.trajectory, [np.nan, 0, 0])
-    assert action.fallback_reason == "the observation has a NaN or an infinity"
+    assert action.fallback_reason == "the observation contains NaN or infinity"
     assert action.act in range(4)
     system.agent.add_to_trajectory(system.trajectory, action)  # type: ignore[arg-type]
     action.update_reward(5.0)
     system.episode(2)
     before, after = received(server, system.agent)
-    assert (first_numbers(before), before.ended) == ([0, 1, 2], False), "what the last action led to is unknown"
+    assert (first_numbers(before), before.ended) == ([0, 1, 2], False), "the outcome of the last action is unknown"
     assert (first_numbers(after), after.offset, after.terminated) == ([3, 4, 4], 0, True)
     assert before.episode != after.episode
 
 
-def test_a_policy_that_gives_nan_is_not_obeyed(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_policy_returning_nan_uses_fallback(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.run(2)
     server.session.model(make_snapshot(SPEC, 2, bias=float("nan")))
@@ -553,12 +545,12 @@ def test_a_policy_that_gives_nan_is_not_obeyed(server: ScriptedServer, make_agen
     assert system.agent.wait_for_model(TIMEOUT_SECONDS, 3)
     system.episode(2)
     assert [a.version for a in system.actions] == [1, 1, None, None, 3, 3]
-    assert system.actions[2].fallback_reason == "version 2 of the policy gave NaN"
+    assert system.actions[2].fallback_reason == "version 2 of the policy returned NaN"
     before, after = received(server, system.agent)
     assert (first_numbers(before), first_numbers(after)) == ([0, 1, 2], [4, 5, 5])
 
 
-def test_threads_share_an_agent_each_with_its_own_trajectory(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_threads_share_agent_with_own_trajectories(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(wants(100))
     versions = itertools.count(2)
 
@@ -581,17 +573,19 @@ def test_threads_share_an_agent_each_with_its_own_trajectory(make_server: MakeSe
     trajectories = received(server, agent)
     steps = sum(len(system.actions) for system in systems)
     assert sum(len(t) for t in trajectories) == steps
-    assert sorted(s for s, _ in server.session.trajectories) == server.session.sequences, "in the order of sequences"
+    assert sorted(s for s, _ in server.session.trajectories) == server.session.sequences, (
+        "sent in the order of sequences"
+    )
     for trajectory in trajectories:
         differences = np.diff(trajectory.columns["obs.state"][:, 0][:-1])
-        assert (differences == 1).all(), "no trajectory has steps of another"
+        assert (differences == 1).all(), "a trajectory contains steps of one episode only"
     assert len({t.episode for t in trajectories}) == steps // 37
     statistics = agent.statistics()
     assert (statistics.decisions, statistics.fallback_decisions) == (steps, 0)
     assert statistics.versions_adopted >= 5
 
 
-def test_a_handle_that_is_dropped_loses_only_what_is_unknown(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_deleted_trajectory_handle_loses_only_last_step(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.run(5)
     system.trajectory = None
@@ -601,9 +595,7 @@ def test_a_handle_that_is_dropped_loses_only_what_is_unknown(server: ScriptedSer
     assert (first_numbers(second), second.terminated) == ([5, 6, 6], True)
 
 
-def test_closing_hands_over_what_is_under_way_and_decisions_go_on(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_close_sends_recorded_steps_and_agent_still_decides(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     system = System(agent)
     system.run(5)
@@ -616,7 +608,7 @@ def test_closing_hands_over_what_is_under_way_and_decisions_go_on(
     assert (statistics.steps_acknowledged, statistics.dropped_steps, statistics.steps_waiting) == (4, 1, 0)
 
 
-def test_a_decision_made_before_closing_may_be_added_after(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_action_from_before_close_can_be_added_after(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     trajectory, action = agent.request_for_action(None, observation(0))
     agent.close()
@@ -624,7 +616,7 @@ def test_a_decision_made_before_closing_may_be_added_after(server: ScriptedServe
     action.update_reward(1.0)
 
 
-def test_a_process_that_just_ends_delivers_what_it_has(server: ScriptedServer, tmp_path: Path) -> None:
+def test_process_exit_delivers_recorded_steps(server: ScriptedServer, tmp_path: Path) -> None:
     script = f"""
 from rl4sys.client import RL4SysAgent
 agent = RL4SysAgent({{"client_id": "hasty", "observation": 3, "action": 4, "server": {{"address": {server.address!r}}},
@@ -639,7 +631,7 @@ for step in range(10):
     assert server.all_steps() == 9
 
 
-def test_the_agent_is_light(server: ScriptedServer, tmp_path: Path) -> None:
+def test_agent_imports_no_torch_and_uses_little_ram(server: ScriptedServer, tmp_path: Path) -> None:
     script = f"""
 import sys
 from rl4sys.client import RL4SysAgent
@@ -657,16 +649,16 @@ with RL4SysAgent({{"client_id": "light", "observation": 3, "action": 4, "server"
     print(int(status["VmRSS"].split()[0]) / 1024)
 """
     ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=TIMEOUT_SECONDS)
-    assert float(ended.stdout) <= 75, "megabytes; 68 where this was written"
+    assert float(ended.stdout) <= 75, "MB; 68 when this test was written"
 
 
-def test_an_agent_is_a_context(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_agent_is_a_context_manager(server: ScriptedServer, make_agent: MakeAgent) -> None:
     with make_agent(server) as agent:
         System(agent).episode(3)
     assert server.session.steps == 3
 
 
-def test_arguments_replace_what_the_file_says(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_arguments_override_config(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server()
     arguments = {
         "client_id": "another",
@@ -688,19 +680,19 @@ def remote_server(make_server: MakeServer, version: int = 1) -> ScriptedServer:
     return server
 
 
-def test_remote_decisions_equal_local_ones(
+def test_remote_decisions_equal_local_decisions(
     make_server: MakeServer, server: ScriptedServer, make_agent: MakeAgent
 ) -> None:
-    distant = remote_server(make_server)
+    remote_host = remote_server(make_server)
     remote, local = (
-        System(make_agent(distant, inference="remote", seed=3, max_traj_length=8)),
+        System(make_agent(remote_host, inference="remote", seed=3, max_traj_length=8)),
         System(make_agent(server, seed=3, max_traj_length=8)),
     )
-    assert distant.session.hello.remote
+    assert remote_host.session.hello.remote
     for system in (remote, local):
         system.episode(20)
     assert [a.act for a in remote.actions] == [a.act for a in local.actions]
-    theirs, ours = received(distant, remote.agent), received(server, local.agent)
+    theirs, ours = received(remote_host, remote.agent), received(server, local.agent)
     assert [len(t) for t in theirs] == [len(t) for t in ours] == [8, 8, 4]
     for one, other in zip(theirs, ours, strict=True):
         assert one.version == other.version == 1
@@ -708,9 +700,7 @@ def test_remote_decisions_equal_local_ones(
             assert np.array_equal(column, other.columns[name])
 
 
-def test_a_remote_policy_that_changes_its_version_cuts_the_trajectory(
-    make_server: MakeServer, make_agent: MakeAgent
-) -> None:
+def test_new_remote_version_cuts_trajectory(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = remote_server(make_server)
     system = System(make_agent(server, inference="remote"))
     system.run(3)
@@ -720,9 +710,7 @@ def test_a_remote_policy_that_changes_its_version_cuts_the_trajectory(
     assert [(t.version, len(t), t.offset) for t in received(server, system.agent)] == [(1, 3, 0), (2, 2, 3)]
 
 
-def test_a_model_that_a_remote_client_did_not_ask_for_is_left_alone(
-    make_server: MakeServer, make_agent: MakeAgent
-) -> None:
+def test_remote_client_ignores_models(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = remote_server(make_server)
     system = System(make_agent(server, inference="remote"))
     server.session.model(make_snapshot(SPEC, 5))
@@ -733,22 +721,22 @@ def test_a_model_that_a_remote_client_did_not_ask_for_is_left_alone(
     assert [(t.version, len(t)) for t in received(server, system.agent)] == [(1, 2), (1, 3)]
 
 
-def test_a_remote_decision_that_fails_falls_back(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_failed_remote_decision_uses_fallback(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = remote_server(make_server)
     system = System(make_agent(server, inference="remote"))
     system.run(2)
     policy, server.policy = server.policy, None
     failed = system.step()
     assert failed.version is None
-    assert failed.fallback_reason == "the server did not decide: no model yet (UNAVAILABLE)"
+    assert failed.fallback_reason == "the server made no decision: no model yet (UNAVAILABLE)"
     server.policy = policy
     system.episode(2)
     before, after = received(server, system.agent)
     assert (first_numbers(before), first_numbers(after)) == ([0, 1, 2], [3, 4, 4])
     server.stop()
-    away = system.step()
-    while away.fallback_reason != "the server is away":
-        away = system.step()
+    action = system.step()
+    while action.fallback_reason != "not connected to the server":
+        action = system.step()
 
 
 def test_debug_logs_to_stderr(
@@ -764,10 +752,10 @@ def test_debug_logs_to_stderr(
     logger.setLevel(logging.NOTSET)
 
 
-def test_the_repr_says_where_things_stand(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_repr_of_action_and_trajectory_shows_state(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     action = system.step()
     assert repr(system.trajectory) == "RL4SysTrajectory(episode=0, steps=1, version=1)"
     assert repr(action) == f"RL4SysAction(act={action.act}, version=1, reward=0.0)"
     system.end()
-    assert repr(system.trajectory) == "RL4SysTrajectory(no episode under way)"
+    assert repr(system.trajectory) == "RL4SysTrajectory(no episode in progress)"

@@ -1,4 +1,4 @@
-"""A client's file: the present form, and both that were promised."""
+"""Client config files in the current and both older formats."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
+from rl4sys.algorithms.schedule import Schedule
 from rl4sys.client.agent import _draws_key
 from rl4sys.client.config import ClientConfig, load_client_config
 from rl4sys.client.spaces import Sizes, make_spaces
 from rl4sys.errors import ConfigError
+from rl4sys.learner.config import parse_algorithm
 from rl4sys.spec import Box, Discrete, Spec
 
 DATA = Path(__file__).parents[1] / "data"
 
 
-def test_the_file_of_001_loads_as_it_was_promised() -> None:
+def test_first_documented_client_config_loads() -> None:
     config = load_client_config(DATA / "promised_001.json")
     assert config.client_id == config.policy_id == "luna-landing"
     assert (config.observation, config.action, config.mask) == (8, 4, False)
@@ -41,7 +43,7 @@ def test_the_file_of_001_loads_as_it_was_promised() -> None:
     }
 
 
-def test_the_file_of_003_loads_as_it_was_promised() -> None:
+def test_second_documented_client_config_loads() -> None:
     config = load_client_config(DATA / "promised_003.json")
     assert config.client_id == config.policy_id == "promised_003"
     assert (config.observation, config.action) == (None, None)
@@ -62,7 +64,7 @@ def test_the_file_of_003_loads_as_it_was_promised() -> None:
     }
 
 
-def test_a_dqn_file_of_the_first_form_gets_the_words_of_dqn() -> None:
+def test_dqn_config_of_first_format_is_migrated() -> None:
     old = {
         "algorithm_name": "DQN",
         "algorithm_parameters": {
@@ -90,7 +92,43 @@ def test_a_dqn_file_of_the_first_form_gets_the_words_of_dqn() -> None:
     assert (config.buffer, config.action, config.observation) == ({}, 2, 4)
 
 
-def test_act_limit_bounds_a_continuous_action_and_means_nothing_to_choices() -> None:
+def migrated(name: str, **parameters: Any) -> dict[str, Any]:
+    config = load_client_config({"algorithm_name": name, "algorithm_parameters": parameters})
+    assert config.algorithm["name"] == name.lower()
+    return {key: value for key, value in config.algorithm.items() if key != "name"}
+
+
+def test_gradient_steps_of_actor_and_critic_are_two_settings() -> None:
+    assert migrated("PPO", train_pi_iters=20, train_v_iters=80) == {"gradient_steps": 20, "critic_gradient_steps": 80}
+    assert migrated("PPO", train_pi_iters=80, train_v_iters=80) == {"gradient_steps": 80}
+    assert migrated("PPO", train_pi_iters=20) == {"gradient_steps": 20}
+    assert migrated("PPO", train_v_iters=80) == {"critic_gradient_steps": 80}
+
+
+def test_epsilon_decay_is_the_amount_per_decision() -> None:
+    parameters = {"epsilon": 1.0, "epsilon_min": 0.01, "epsilon_decay": 5e-4}
+    exploration = migrated("DQN", **parameters)["exploration"]
+    assert exploration == {"start": 1.0, "end": 0.01, "steps": 1980}
+    schedule, epsilon = Schedule.model_validate(exploration), 1.0
+    for decisions in range(2500):
+        assert schedule.at(decisions, None) == pytest.approx(max(epsilon, 0.01))
+        epsilon -= 5e-4
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
+def test_learning_rates_and_polyak_of_off_policy_algorithms_are_migrated(name: str) -> None:
+    migrated_settings = migrated(name, pi_lr=1e-4, q_lr=1e-3, polyak=0.995, train_iters=4, batch_size=32)
+    assert migrated_settings.pop("tau") == pytest.approx(0.005)
+    assert migrated_settings == {"actor_lr": 1e-4, "lr": 1e-3, "gradient_steps": 4, "batch_size": 32}
+    parse_algorithm({"name": name.lower(), **migrated_settings})
+
+
+def test_alpha_is_fixed_unless_it_is_adaptive() -> None:
+    assert migrated("SAC", alpha=0.2) == migrated("SAC", alpha=0.2, adaptive_alpha=False) == {"temperature": 0.2}
+    assert migrated("SAC", alpha=0.2, adaptive_alpha=True) == {"initial_temperature": 0.2}
+
+
+def test_act_limit_applies_to_continuous_actions_only() -> None:
     old: dict[str, Any] = {"algorithm_name": "PPO", "algorithm_parameters": {"act_dim": 2}, "act_limit": 0.5}
     assert load_client_config(old).action == 2
     old["algorithm_parameters"]["discrete"] = False
@@ -98,7 +136,7 @@ def test_act_limit_bounds_a_continuous_action_and_means_nothing_to_choices() -> 
 
 
 @pytest.mark.parametrize(("name", "kind"), [("PPO", "offpolicy"), ("dqn", "onpolicy")])
-def test_a_type_that_contradicts_the_algorithm_is_refused(name: str, kind: str) -> None:
+def test_type_that_contradicts_algorithm_name_is_rejected(name: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=rf"type is '{kind}', but algorithm_name {name.lower()} is"):
         load_client_config({"algorithm_name": name, "type": kind})
 
@@ -114,22 +152,22 @@ def test_a_type_that_contradicts_the_algorithm_is_refused(name: str, kind: str) 
         ({"client_id": "a/b"}, "client_id is 'a/b'; it does not have the right form"),
         ({"max_traj_length": 0}, "max_traj_length is 0; it should be greater than 0"),
         ({"inference": "there"}, "inference is 'there'; it should be 'local' or 'remote'"),
-        ({"version": 7}, "version: 7"),
+        ({"version": 7}, "the config has version 7"),
     ],
 )
-def test_a_mistake_is_named(settings: dict[str, Any], message: str) -> None:
+def test_invalid_setting_is_reported(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as problem:
         load_client_config({"client_id": "x", **settings})
     assert message in str(problem.value)
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_missing_config_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"no config file 'nowhere\.json'"):
         load_client_config("nowhere.json")
 
 
 @pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump])
-def test_json_and_yaml_say_the_same(tmp_path: Path, write: Any) -> None:
+def test_json_and_yaml_are_equivalent(tmp_path: Path, write: Any) -> None:
     path = tmp_path / "cache-1.conf"
     path.write_text(write({"observation": 8, "action": 4, "server": {"token_file": "secret", "tls": {"ca": "ca.pem"}}}))
     config = load_client_config(path)
@@ -140,7 +178,7 @@ def test_json_and_yaml_say_the_same(tmp_path: Path, write: Any) -> None:
     assert config.server.tls.key is None
 
 
-def test_changes_replace_single_settings_of_a_file() -> None:
+def test_overrides_replace_single_settings() -> None:
     content = {"client_id": "a", "server": {"address": "here:1", "token": "t"}, "algorithm": {"name": "ppo", "lr": 1}}
     config = load_client_config(content, {"server.address": "there:2", "algorithm.lr": 2, "policy_id": "shared"})
     assert (config.server.address, config.server.token) == ("there:2", "t")
@@ -149,7 +187,7 @@ def test_changes_replace_single_settings_of_a_file() -> None:
     assert load_client_config(content, {"server": {"token": "u"}}).server.address == "here:1"
 
 
-def test_every_option_is_documented() -> None:
+def test_every_client_setting_is_documented() -> None:
     assert all(field.description for field in ClientConfig.model_fields.values())
 
 
@@ -157,7 +195,7 @@ def spec_of(**sizes: Any) -> Spec:
     return make_spaces(Sizes(**sizes)).spec
 
 
-def test_sizes_come_as_numbers_shapes_blocks_or_names() -> None:
+def test_all_forms_of_observation_and_action_are_accepted() -> None:
     assert spec_of(observation=8, action=4) == Spec({"state": Box((8,))}, Discrete(4))
     assert spec_of(observation=[4, 4, 2], action=4).observation == {"state": Box((4, 4, 2))}
     image = {"shape": [4, 4], "dtype": "uint8", "low": 0, "high": 255}
@@ -171,35 +209,35 @@ def test_sizes_come_as_numbers_shapes_blocks_or_names() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"action": 4}, "the size of observation is missing: the config names none. Give RL4SysAgent(conf_path, obser"),
-        ({"observation": 8}, "action_space=...), Gymnasium's spaces or our own, or write `action: 4`"),
+        ({"action": 4}, "the size of observation is missing from the config. Give RL4SysAgent(conf_path, obser"),
+        ({"observation": 8}, "action_space=...), with spaces of Gymnasium or rl4sys.spec, or write `action: 4`"),
         ({}, "the size of observation and of action are missing"),
         ({"observation": 0, "action": 4}, "observation is 0; it should be a size such as 8"),
         ({"observation": "x", "action": 4}, "observation is 'x'"),
-        ({"observation": {"shape": [2], "kind": 1}, "action": 4}, "its block holds shape and"),
+        ({"observation": {"shape": [2], "kind": 1}, "action": 4}, "its block takes shape and"),
         ({"observation": {"shape": 2, "low": [1, 2, 3]}, "action": 4}, "observation: low has 3 values"),
         ({"observation": {"shape": 2, "low": "x"}, "action": 4}, "observation.low is 'x'"),
         ({"observation": {"shape": 2, "dtype": "float64"}, "action": 4}, "observation.dtype is 'float64'"),
         ({"observation": {}, "action": 4}, "observation is an empty block"),
-        ({"observation": 8, "action": 0}, "action is 0; it should be a number of choices"),
-        ({"observation": 8, "action": {"size": 2, "max": 3}}, "its block holds size and"),
-        ({"observation": 8, "action": {"size": 2}, "mask": True}, "only choices can be masked"),
+        ({"observation": 8, "action": 0}, "action is 0; it should be the number of discrete actions"),
+        ({"observation": 8, "action": {"size": 2, "max": 3}}, "its block takes size and"),
+        ({"observation": 8, "action": {"size": 2}, "mask": True}, "only discrete actions can be masked"),
     ],
 )
-def test_sizes_that_make_no_sense_are_named(sizes: dict[str, Any], message: str) -> None:
+def test_invalid_observation_or_action_is_reported(sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as problem:
         spec_of(**sizes)
     assert message in str(problem.value)
 
 
-def test_clients_draw_differently_unless_a_seed_makes_them_repeatable() -> None:
-    """Clients of one policy that all drew alike would all try the same."""
+def test_draws_differ_between_clients_unless_seeded() -> None:
+    """Clients of one policy with equal random draws would explore identically."""
     assert _draws_key(None) != _draws_key(None)
     assert _draws_key(3) == _draws_key(3) != _draws_key(4)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("settings", "message"),
     [
         ({"max_traj_length": None, "algorithm_parameters": {"traj_per_epoch": 3}}, "max_traj_length is None"),
         ({"algorithm_parameters": {"train_pi_iters": None, "train_v_iters": 3}}, "train_pi_iters is None"),
@@ -207,23 +245,23 @@ def test_clients_draw_differently_unless_a_seed_makes_them_repeatable() -> None:
         ({"observaton": 3}, "observaton is not a setting of a client; did you mean observation"),
     ],
 )
-def test_mistakes_in_a_file_of_the_first_form_are_named(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        load_client_config({"algorithm_name": "PPO", **changes})
+def test_invalid_setting_of_first_format_is_reported(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_client_config({"algorithm_name": "PPO", **settings})
 
 
-def test_a_shape_of_very_many_axes_is_a_mistake_in_the_config() -> None:
+def test_shape_with_too_many_axes_is_rejected() -> None:
     with pytest.raises(ConfigError, match="observation: a box of 9 axes"):
         make_spaces(Sizes([1] * 9, 2))
 
 
-def test_settings_that_nobody_knows_at_the_top_are_listed_with_those_that_are_known() -> None:
+def test_unknown_setting_lists_known_settings() -> None:
     with pytest.raises(ConfigError, match="Known in the config: "):
         load_client_config({"observaton": 3})
 
 
 @pytest.mark.parametrize("address", ["localhost:65536", "localhost:117980", "[::1]:99999999999999999999"])
-def test_a_port_that_is_none_is_refused(address: str) -> None:
+def test_invalid_port_is_rejected(address: str) -> None:
     with pytest.raises(ConfigError, match="a port is at most 65535"):
         load_client_config({"client_id": "c"}, {"server.address": address})
     load_client_config({"client_id": "c"}, {"server.address": "unix:/run/rl4sys"})

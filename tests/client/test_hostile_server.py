@@ -1,4 +1,4 @@
-"""A server that lies: the host is always given a legal action at once, and its memory and its log stay its own."""
+"""Malicious servers: the host always gets a legal action immediately, with bounded RAM and log output."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from rl4sys.wire.messages import Snapshot as SnapshotMessage
 from tests.client.scripted import ScriptedServer, Session, make_snapshot, serve_model
 
 QUICK = {"timeout_seconds": 0.3}
-LONGEST_DECISION_SECONDS = 5.0
-"""On however busy a machine; one that waited for the server would take as long as the server likes."""
+MAX_DECISION_SECONDS = 5.0
+"""Time limit for a decision: ample for a busy machine, too short for a decision that waits for the server."""
 
 
 def play(agent: RL4SysAgent, steps: int = 20) -> list[Any]:
-    """Some steps in episodes of ten; all actions are legal and none is waited for."""
+    """Run steps in episodes of ten and check that every action is legal and immediate."""
     trajectory, actions = None, []
     for step in range(1, steps + 1):
         began = time.perf_counter()
         trajectory, action = agent.request_for_action(trajectory, np.full(3, 0.1, np.float32))
         agent.add_to_trajectory(trajectory, action)
         action.update_reward(1.0)
-        assert time.perf_counter() - began < LONGEST_DECISION_SECONDS
+        assert time.perf_counter() - began < MAX_DECISION_SECONDS
         assert action.act in range(4)
         actions.append(action)
         if step % 10 == 0:
@@ -47,7 +47,7 @@ def play(agent: RL4SysAgent, steps: int = 20) -> list[Any]:
 
 
 def full(session: Session, content: bytes) -> None:
-    session.say(snapshot=SnapshotMessage(version=1, digest=digest(content), full=content))
+    session.send(snapshot=SnapshotMessage(version=1, digest=digest(content), full=content))
 
 
 def deep(session: Session) -> None:
@@ -56,7 +56,7 @@ def deep(session: Session) -> None:
     session.model(Snapshot(1, snapshot.spec, Program(body, snapshot.program.head), snapshot.weights))
 
 
-def with_a_spec_of_many_axes(session: Session) -> None:
+def spec_with_many_axes(session: Session) -> None:
     content = make_snapshot(session.spec, 1).to_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
@@ -67,26 +67,26 @@ def with_a_spec_of_many_axes(session: Session) -> None:
     full(session, len(text).to_bytes(8, "little") + text + content[8 + size :])
 
 
-UNUSABLE: dict[str, tuple[Callable[[Session], None], str]] = {
+INVALID_MODELS: dict[str, tuple[Callable[[Session], None], str]] = {
     "wrong digest": (lambda s: s.model(make_snapshot(s.spec, 1), digest=bytes(32)), "its digest differs"),
     "no content": (lambda s: full(s, b""), "not a safetensors file"),
     "garbage": (lambda s: full(s, b"\xff" * 1000), "not a safetensors file"),
     "other observation": (lambda s: s.model(make_snapshot(Spec({"state": Box((5,))}, Discrete(4)), 1)), "is for"),
     "other action": (lambda s: s.model(make_snapshot(Spec({"state": Box((3,))}, Box((4,))), 1)), "is for"),
-    "many axes": (with_a_spec_of_many_axes, "a box of 60000 axes"),
-    "last version": (lambda s: s.model(make_snapshot(s.spec, 1), version=2**64 - 1), "no learner counts that far"),
+    "many axes": (spec_with_many_axes, "a box of 60000 axes"),
+    "last version": (lambda s: s.model(make_snapshot(s.spec, 1), version=2**64 - 1), "the highest valid version is"),
     "no base": (
-        lambda s: s.say(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=b"x"))),
-        "not held",
+        lambda s: s.send(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=b"x"))),
+        "which this client does not have",
     ),
 }
 
 
-@pytest.mark.parametrize("how", UNUSABLE)
-def test_a_model_that_cannot_be_used_is_noted_and_the_fallback_decides(
-    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], how: str
+@pytest.mark.parametrize("case", INVALID_MODELS)
+def test_invalid_model_is_reported_and_fallback_is_used(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], case: str
 ) -> None:
-    send, says = UNUSABLE[how]
+    send, message = INVALID_MODELS[case]
 
     def script(session: Session) -> None:
         session.welcome()
@@ -94,17 +94,17 @@ def test_a_model_that_cannot_be_used_is_noted_and_the_fallback_decides(
 
     agent = make_agent(make_server(script), server=QUICK)
     assert {action.fallback_reason for action in play(agent)} == {"no model has arrived yet"}
-    assert says in str(agent.statistics().last_problem)
+    assert message in str(agent.statistics().last_problem)
 
 
-def test_a_difference_that_is_a_bomb_leaves_the_model_that_is_there(
+def test_decompression_bomb_keeps_current_model(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     bomb = zlib.compress(bytes(64 * 2**20))
 
     def script(session: Session) -> None:
         serve_model(session)
-        session.say(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=bomb)))
+        session.send(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=bomb)))
 
     server = make_server(script)
     agent = make_agent(server)
@@ -112,24 +112,24 @@ def test_a_difference_that_is_a_bomb_leaves_the_model_that_is_there(
     assert {action.version for action in play(agent)} == {1}
 
 
-ODD: dict[str, dict[str, Any]] = {
+EXTREME_WELCOMES: dict[str, dict[str, Any]] = {
     "acknowledged": {"acknowledged": 2**64 - 1},
-    "no message is small enough": {"max_message_bytes": 1},
-    "all messages are": {"max_message_bytes": 2**64 - 1},
-    "a step at a time": {"max_trajectory_steps": 1},
-    "endless trajectories": {"max_trajectory_steps": 2**64 - 1},
-    "never stale": {"max_staleness": 2**64 - 1},
+    "message limit of 1": {"max_message_bytes": 1},
+    "huge message limit": {"max_message_bytes": 2**64 - 1},
+    "one step per trajectory": {"max_trajectory_steps": 1},
+    "huge trajectory limit": {"max_trajectory_steps": 2**64 - 1},
+    "huge staleness": {"max_staleness": 2**64 - 1},
     "long lineage": {"lineage": "x" * 1_000_000},
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_odd_words_of_welcome_do_not_keep_a_host_from_deciding(
-    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], odd: str
+@pytest.mark.parametrize("case", EXTREME_WELCOMES)
+def test_extreme_welcome_message_does_not_block_decisions(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], case: str
 ) -> None:
     def script(session: Session) -> None:
-        session.welcome(**ODD[odd])
-        session.welcome(**ODD[odd])
+        session.welcome(**EXTREME_WELCOMES[case])
+        session.welcome(**EXTREME_WELCOMES[case])
         session.model(make_snapshot(session.spec, 1))
 
     agent = make_agent(make_server(script), flush_seconds=0.5)
@@ -140,7 +140,7 @@ def test_odd_words_of_welcome_do_not_keep_a_host_from_deciding(
 
 
 @pytest.mark.parametrize("fields", [{"wants": 2**64 - 1}, {"wants": 1}, {"wants": 0}, {"taken": 2**64 - 1}])
-def test_odd_numbers_with_a_model_do_not_keep_a_host_from_deciding(
+def test_extreme_model_metadata_does_not_block_decisions(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], fields: dict[str, int]
 ) -> None:
     def script(session: Session) -> None:
@@ -152,7 +152,7 @@ def test_odd_numbers_with_a_model_do_not_keep_a_host_from_deciding(
     assert agent.flush(10.0)
 
 
-def test_acknowledgements_of_what_was_never_sent_and_going_back_are_harmless(
+def test_invalid_acknowledgements_are_harmless(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     def acknowledge_anything(session: Session) -> None:
@@ -167,7 +167,7 @@ def test_acknowledgements_of_what_was_never_sent_and_going_back_are_harmless(
     assert agent.statistics().steps_acknowledged == 20
 
 
-def test_what_a_server_takes_nothing_of_is_complained_of_once(
+def test_oversized_trajectories_are_logged_once(
     make_server: Callable[..., ScriptedServer],
     make_agent: Callable[..., RL4SysAgent],
     caplog: pytest.LogCaptureFixture,
@@ -184,14 +184,14 @@ def test_what_a_server_takes_nothing_of_is_complained_of_once(
     assert len(caplog.records) == 1
 
 
-def test_a_deep_program_is_acted_by(
+def test_deep_program_is_accepted(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     agent = make_agent(make_server(lambda session: (session.welcome(), deep(session))))
     assert {action.version for action in play(agent)} == {1}
 
 
-def test_endless_long_problems_are_remembered_shortly(
+def test_stored_error_messages_are_bounded(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     def script(session: Session) -> None:
@@ -199,7 +199,7 @@ def test_endless_long_problems_are_remembered_shortly(
         for n in range(300):
             session.problem(Problem.SERVER, f"{n}" + "x" * 100_000)
         session.problem(0, "")
-        session.say()
+        session.send()
         session.problem(Problem.NOTE, "the last")
 
     agent = make_agent(make_server(script))
@@ -208,10 +208,10 @@ def test_endless_long_problems_are_remembered_shortly(
     while agent.statistics().last_problem != "the last" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert agent.statistics().last_problem == "the last"
-    assert sum(map(len, agent._link.state.known_problems)) < 500_000
+    assert sum(map(len, agent._link.state.logged_errors)) < 500_000
 
 
-def test_a_server_that_says_more_than_can_be_heard_is_held_back(make_server: Callable[..., ScriptedServer]) -> None:
+def test_flow_control_limits_unconsumed_messages(make_server: Callable[..., ScriptedServer]) -> None:
     def script(session: Session) -> None:
         for _ in range(20):
             session.problem(Problem.SERVER, "x" * 20_000_000)
@@ -227,47 +227,47 @@ def test_a_server_that_says_more_than_can_be_heard_is_held_back(make_server: Cal
     server = make_server(script)
     stream = Endpoint(server.address, Credentials()).open(deliver)
     try:
-        stream.send(ClientMessage(hello=Hello(client_id="deaf")))
+        stream.send(ClientMessage(hello=Hello(client_id="slow")))
         for _ in range(4):
             assert some.acquire(timeout=20)
-        assert not some.acquire(timeout=0.5), "unheard, so no more is read"
+        assert not some.acquire(timeout=0.5), "nothing more is read before messages are consumed"
         for event in received[:4]:
             assert isinstance(event, Received)
-            event.heard()
+            event.consume()
         assert some.acquire(timeout=20)
     finally:
         stream.close()
     assert len(received) < 15
 
 
-REPLIES: dict[str, tuple[dict[str, Any], str]] = {
+INVALID_REPLIES: dict[str, tuple[dict[str, Any], str]] = {
     "no action": ({}, "cannot be read"),
-    "beyond": ({"action": np.array([4])}, "decided on 4, which is not legal here"),
-    "below": ({"action": np.array([-1])}, "decided on -1, which is not legal here"),
-    "forbidden": ({"action": np.array([2])}, "decided on 2, which is not legal here"),
-    "float": ({"action": np.array([np.nan], np.float32)}, "decided on float32; an action is of int64"),
+    "beyond": ({"action": np.array([4])}, "the action 4 from the server is not legal"),
+    "below": ({"action": np.array([-1])}, "the action -1 from the server is not legal"),
+    "forbidden": ({"action": np.array([2])}, "the action 2 from the server is not legal"),
+    "float": ({"action": np.array([np.nan], np.float32)}, "the action from the server is float32; expected int64"),
     "two": ({"action": np.array([0, 1])}, "cannot be read"),
-    "no probability": ({"action": np.array([1]), "log_prob": float("nan")}, "has a NaN or an infinity"),
+    "no probability": ({"action": np.array([1]), "log_prob": float("nan")}, "is not finite"),
 }
 
 
-@pytest.mark.parametrize("which", REPLIES)
-def test_a_decision_of_the_server_that_is_not_legal_is_not_given_to_the_system(
-    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], which: str
+@pytest.mark.parametrize("case", INVALID_REPLIES)
+def test_invalid_remote_decision_is_replaced_by_fallback(
+    make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent], case: str
 ) -> None:
-    fields, says = REPLIES[which]
+    fields, message = INVALID_REPLIES[case]
     reply = {name: encode_column("action", value) if name == "action" else value for name, value in fields.items()}
 
-    class Liar(ScriptedServer):
+    class MaliciousServer(ScriptedServer):
         def _act(self, request: Any, context: Any) -> ActReply:
             return ActReply(lineage="first", version=1, draws_counter=1, **reply)
 
-    server = Liar(lambda session: session.welcome())
+    server = MaliciousServer(lambda session: session.welcome())
     try:
         agent = make_agent(server, inference="remote", mask=True)
         mask = np.array([True, True, False, True])
         _, action = agent.request_for_action(None, np.zeros(3, np.float32), mask)
-        assert says in str(action.fallback_reason)
+        assert message in str(action.fallback_reason)
         assert action.act in (0, 1, 3)
         agent.close()
     finally:

@@ -1,4 +1,4 @@
-"""The conversation with the server: what is sent again, what is believed, and how often is tried."""
+"""Communication with the server: retransmission, model updates, refusals and retries."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
-from rl4sys.client.link import Identity, Link
-from rl4sys.client.outbox import Fresh, Outbox
+from rl4sys.client.identity import ClientIdentity
+from rl4sys.client.link import Link
+from rl4sys.client.outbox import Outbox
 from rl4sys.client.pace import Pace
+from rl4sys.client.recording import Recording
 from rl4sys.client.spool import Spool
 from rl4sys.client.stream import Deliver, Ended, Stream
 from rl4sys.errors import ConfigError
@@ -36,10 +39,10 @@ def serving(version: int, **fields: Any) -> Callable[[Session], None]:
 
 
 def keep_silent(session: Session) -> None:
-    """Acknowledge nothing."""
+    """Do not acknowledge trajectories."""
 
 
-def test_a_client_says_who_it_is(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_hello_identifies_client(server: ScriptedServer, make_agent: MakeAgent) -> None:
     make_agent(server, policy_id="shared", seed=4, network={"all": {}}, max_staleness=3, pin_version=1)
     settings = {"seed": 4, "algorithm": {"name": "ppo"}, "network": {"all": {}}, "max_staleness": 3}
     hello = server.session.hello
@@ -51,7 +54,7 @@ def test_a_client_says_who_it_is(server: ScriptedServer, make_agent: MakeAgent) 
     assert "authorization" not in server.session.metadata
 
 
-def test_what_was_not_acknowledged_is_sent_again_after_a_break(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_unacknowledged_trajectories_are_resent_after_reconnect(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server()
     server.on_trajectories = lambda session: session.ack(2)
     agent = make_agent(server)
@@ -73,7 +76,7 @@ def test_what_was_not_acknowledged_is_sent_again_after_a_break(make_server: Make
     assert agent.statistics().steps_acknowledged == 20
 
 
-def test_a_server_that_dies_and_comes_back_loses_nothing(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_no_data_is_lost_when_server_restarts(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server()
     agent = make_agent(server)
     system = System(agent)
@@ -82,14 +85,14 @@ def test_a_server_that_dies_and_comes_back_loses_nothing(make_server: MakeServer
     server.stop()
     for _ in range(3):
         system.episode(5)
-    assert {a.version for a in system.actions} == {1}, "the last model goes on deciding"
+    assert {a.version for a in system.actions} == {1}, "the last model stays in use"
     again = make_server(port=server.port)
     assert agent.flush(TIMEOUT_SECONDS)
     assert again.all_steps() == 15
     assert agent.statistics().dropped_steps == 0
 
 
-def test_a_server_that_was_absent_at_the_start_is_found_later(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_client_connects_to_server_started_later(make_server: MakeServer, make_agent: MakeAgent) -> None:
     gone = make_server()
     gone.stop()
     agent = make_agent(gone.address, server={"timeout_seconds": 0.05})
@@ -99,14 +102,14 @@ def test_a_server_that_was_absent_at_the_start_is_found_later(make_server: MakeS
     assert agent.statistics().connected
 
 
-def test_a_server_that_cannot_be_reached_is_not_waited_for_long(make_agent: MakeAgent) -> None:
+def test_unreachable_server_does_not_delay_start(make_agent: MakeAgent) -> None:
     started = time.monotonic()
     agent = make_agent("127.0.0.1:9", server={"timeout_seconds": 60.0})
     assert time.monotonic() - started < 10.0
     assert agent.version is None
 
 
-def test_models_come_whole_or_as_differences(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_full_models_and_deltas_are_applied(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     first, second, third = (make_snapshot(SPEC, version) for version in (1, 2, 3))
     server.session.model(second, base=first)
@@ -116,7 +119,7 @@ def test_models_come_whole_or_as_differences(server: ScriptedServer, make_agent:
     system = System(agent)
     system.episode(20)
     from rl4sys.policy.draws import Draws
-    from rl4sys.policy.portable import SnapshotPolicy
+    from rl4sys.policy.snapshot_policy import SnapshotPolicy
     from tests.client.test_agent import observation
 
     draws = Draws(agent._draws.key)
@@ -125,7 +128,7 @@ def test_models_come_whole_or_as_differences(server: ScriptedServer, make_agent:
 
 
 @pytest.mark.parametrize("damage", ["another base", "another digest", "no difference", "no snapshot"])
-def test_a_model_that_cannot_be_read_is_asked_for_anew_and_whole(
+def test_full_model_is_requested_after_invalid_model(
     damage: str, server: ScriptedServer, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(server)
@@ -138,20 +141,20 @@ def test_a_model_that_cannot_be_read_is_asked_for_anew_and_whole(
     elif damage == "no difference":
         from rl4sys.wire.messages import Delta, Snapshot
 
-        server.session.say(snapshot=Snapshot(version=2, delta=Delta(base_version=1, compressed=b"junk")))
+        server.session.send(snapshot=Snapshot(version=2, delta=Delta(base_version=1, compressed=b"junk")))
     else:
         from rl4sys.wire.messages import Snapshot
 
-        server.session.say(snapshot=Snapshot(version=2, full=b"junk", digest=digest(b"junk")))
+        server.session.send(snapshot=Snapshot(version=2, full=b"junk", digest=digest(b"junk")))
     assert agent.wait_for_model(TIMEOUT_SECONDS, 3)
     assert len(server.sessions) == 2
     assert not server.session.hello.HasField("held")
     problem = agent.statistics().last_problem
     assert problem is not None
-    assert "a model could not be used" in problem
+    assert "the received model is invalid" in problem
 
 
-def test_a_model_for_other_spaces_is_not_acted_by(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_model_with_different_spec_is_rejected(make_server: MakeServer, make_agent: MakeAgent) -> None:
     from rl4sys.spec import Box, Discrete, Spec
 
     def script(session: Session) -> None:
@@ -165,9 +168,7 @@ def test_a_model_for_other_spaces_is_not_acted_by(make_server: MakeServer, make_
     assert "the server's model is for" in str(agent.statistics().last_problem)
 
 
-def test_older_models_are_ignored_and_those_of_another_lineage_are_not(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_older_model_is_ignored_unless_lineage_differs(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     server.session.model(make_snapshot(SPEC, 7))
     assert agent.wait_for_model(TIMEOUT_SECONDS, 7)
@@ -190,7 +191,7 @@ def test_older_models_are_ignored_and_those_of_another_lineage_are_not(
     assert [a.version for a in system.actions] == [8, 2]
 
 
-def test_another_lineage_forgets_what_the_first_was_owed(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_new_lineage_resets_unlearned_steps(make_server: MakeServer, make_agent: MakeAgent) -> None:
     def first(session: Session) -> None:
         session.welcome(max_staleness=0)
         session.model(make_snapshot(SPEC, 1), wants=5)
@@ -210,7 +211,7 @@ def test_another_lineage_forgets_what_the_first_was_owed(make_server: MakeServer
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """For what shows itself in an agent's figures alone."""
+    """Poll a condition that only the statistics of an agent reveal."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     waiting = threading.Event()
     while not condition():
@@ -218,16 +219,16 @@ def until(condition: Callable[[], bool]) -> None:
         waiting.wait(0.005)
 
 
-def test_a_pinned_version_is_adopted_whatever_came_before(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_pinned_version_is_adopted(server: ScriptedServer, make_agent: MakeAgent) -> None:
     server.script = serving(4, wants=0)
     agent = make_agent(server, pin_version=4)
     assert agent.version == 4
     system = System(agent)
     system.episode(50)
-    assert len(received(server, agent)) == 1, "no update is due for those who act by an old version"
+    assert len(received(server, agent)) == 1, "a pinned version has no next update"
 
 
-def test_a_refusal_is_raised_where_the_agent_is_made(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_constructor_raises_if_server_rejects_client(make_server: MakeServer, make_agent: MakeAgent) -> None:
     text = "algorithm.learning_rat is not a setting; did you mean lr?"
     server = make_server(lambda session: session.problem(Problem.REFUSED, text))
     with pytest.raises(ConfigError) as problem:
@@ -236,7 +237,7 @@ def test_a_refusal_is_raised_where_the_agent_is_made(make_server: MakeServer, ma
     assert len(server.sessions) == 1
 
 
-def test_a_later_refusal_is_logged_once_and_not_tried_again_soon(
+def test_later_rejection_is_logged_once_and_retried_slowly(
     server: ScriptedServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = make_agent(server)
@@ -245,14 +246,14 @@ def test_a_later_refusal_is_logged_once_and_not_tried_again_soon(
     server.wait_for(lambda: len(server.sessions) == 2)
     until(lambda: "not any more" in str(agent.statistics().last_problem))
     until(lambda: not agent.statistics().connected)
-    assert threading.Event().wait(0.4) is False, "time enough for several attempts"
+    assert threading.Event().wait(0.4) is False, "enough time for several attempts"
     assert len(server.sessions) == 2
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.message for record in errors] == ["the server refused this client: not any more"]
     assert System(agent).step().version == 1
 
 
-def test_the_token_is_shown_and_a_wrong_one_is_explained(
+def test_token_is_sent_and_wrong_token_is_reported(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
     server = make_server(token="open sesame")
@@ -266,7 +267,7 @@ def test_the_token_is_shown_and_a_wrong_one_is_explained(
         make_agent(server, server={"token_file": str(tmp_path / "nowhere")})
 
 
-def test_refused_trajectories_are_counted_and_other_problems_noted(
+def test_rejected_trajectories_are_counted_and_logged(
     server: ScriptedServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(session: Session) -> None:
@@ -288,7 +289,7 @@ def test_refused_trajectories_are_counted_and_other_problems_noted(
     assert [r.message for r in caplog.records] == ["too stale", "the disk is full", "nice weather"]
 
 
-def test_trajectories_are_gathered_and_sent_together(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_send_frequency_batches_trajectories(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, send_frequency=4)
     system = System(agent)
     for _ in range(8):
@@ -297,10 +298,10 @@ def test_trajectories_are_gathered_and_sent_together(server: ScriptedServer, mak
     assert min(server.session.batches) >= 4
     system.episode(2)
     server.wait_for(lambda: server.session.steps == 18)
-    assert server.session.batches[-1] == 1, "what waits longer than a second goes anyway"
+    assert server.session.batches[-1] == 1, "a trajectory waits at most one second"
 
 
-def test_messages_stay_within_what_the_server_takes(
+def test_messages_respect_limits_of_server(
     make_server: MakeServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     def script(session: Session) -> None:
@@ -318,10 +319,10 @@ def test_messages_stay_within_what_the_server_takes(
     until(lambda: system.agent.statistics().connected)
     system.episode(30)
     until(lambda: system.agent.statistics().dropped_steps == 30)
-    assert "more than the server takes" in caplog.text
+    assert "exceeds the limit of the server" in caplog.text
 
 
-def test_reports_tell_how_the_client_is_doing(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_reports_contain_client_statistics(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     system = System(agent)
     system.episode(5)
@@ -332,7 +333,7 @@ def test_reports_tell_how_the_client_is_doing(server: ScriptedServer, make_agent
     assert (report.adopted_version, report.fallback_decisions, report.late_rewards) == (1, 1, 1)
 
 
-def test_what_memory_cannot_hold_is_spooled_while_the_server_is_away(
+def test_outbox_overflow_is_spooled_while_server_is_unreachable(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
     server = make_server()
@@ -350,8 +351,8 @@ def test_what_memory_cannot_hold_is_spooled_while_the_server_is_away(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def leave_an_episode(make_server: MakeServer, make_agent: MakeAgent) -> ScriptedServer:
-    """Of seven steps, on disk, by an agent that was closed after its server was; that server."""
+def leave_episode_on_disk(make_server: MakeServer, make_agent: MakeAgent) -> ScriptedServer:
+    """Make an agent leave an episode of seven steps on disk by closing it after its server. Returns the server."""
     server = make_server()
     agent = make_agent(server)
     server.stop()
@@ -361,33 +362,31 @@ def leave_an_episode(make_server: MakeServer, make_agent: MakeAgent) -> Scripted
     return server
 
 
-def test_what_could_not_be_delivered_before_closing_is_sent_by_the_next_process(
+def test_undelivered_trajectories_are_sent_by_next_agent(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
-    server = leave_an_episode(make_server, make_agent)
+    server = leave_episode_on_disk(make_server, make_agent)
     again = make_server(port=server.port)
-    heir = make_agent(again)
+    successor = make_agent(again)
     until(lambda: not [path for path in tmp_path.rglob("*") if path.is_file()])
     own, left = again.sessions
     assert left.hello.instance == server.session.hello.instance
     assert (left.sequences, left.steps, left.hello.remote) == ([1], 7, True)
     assert own.hello.instance != left.hello.instance
-    assert heir.version == 1
+    assert successor.version == 1
 
 
-def test_what_an_earlier_life_left_does_not_hold_up_the_model(
-    make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
-) -> None:
-    server = leave_an_episode(make_server, make_agent)
+def test_abandoned_spool_does_not_delay_model(make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path) -> None:
+    server = leave_episode_on_disk(make_server, make_agent)
     again = make_server(port=server.port)
     again.on_trajectories = keep_silent
-    heir = make_agent(again)
-    assert heir.version == 1
+    successor = make_agent(again)
+    assert successor.version == 1
     again.wait_for(lambda: len(again.sessions) == 2 and bool(again.sessions[1].sequences))
     assert [path for path in tmp_path.rglob("*.segment")]
 
 
-def test_leftovers_of_a_killed_process_are_sent_and_refused_ones_set_aside(
+def test_spool_of_killed_process_is_sent_or_kept_if_rejected(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
     server = make_server()
@@ -410,13 +409,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert len(died_with) < 60
     server.on_trajectories = lambda session: session.ack(session.sequences[-1])
 
-    def refuse_first(session: Session) -> None:
+    def refuse_spools(session: Session) -> None:
         if session.hello.remote:
-            session.problem(Problem.REFUSED, "another spec by now")
+            session.problem(Problem.REFUSED, "the spec has changed")
         else:
             serve_model(session)
 
-    server.script = refuse_first
+    server.script = refuse_spools
     refused = make_agent(server)
     until(lambda: list((tmp_path / "spool" / "tester").glob("*.refused")))
     refused.close()
@@ -430,14 +429,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     until(lambda: not list((tmp_path / "spool" / "tester").iterdir()))
 
 
-def test_certificates_that_cannot_be_read_are_named(make_agent: MakeAgent, tmp_path: Path) -> None:
+def test_unreadable_certificate_is_reported(make_agent: MakeAgent, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only one of cert and key"):
         make_agent("localhost:1", server={"tls": {"cert": str(tmp_path / "cert.pem")}})
     with pytest.raises(ConfigError, match=r"server\.tls\.ca is '.*ca.pem', which cannot be read"):
         make_agent("localhost:1", server={"tls": {"ca": str(tmp_path / "ca.pem")}})
 
 
-def test_both_sides_may_know_each_other_by_certificate(
+def test_mutual_tls_rejects_unknown_certificates(
     make_server: MakeServer, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
     for name in ("server", "client", "stranger"):
@@ -462,20 +461,20 @@ def test_both_sides_may_know_each_other_by_certificate(
 
 
 def make_certificate(folder: Path, name: str) -> None:
-    """One that vouches for itself, for localhost."""
+    """Create a self-signed certificate for localhost."""
     command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN={name}"
     files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
     extension = ["-addext", "subjectAltName=DNS:localhost"]
     subprocess.run([*command.split(), *extension, *files], check=True, capture_output=True)
 
 
-class _Absent:
-    """A stream to a server that is not there."""
+class _UnreachableStream:
+    """Stream to an unreachable server."""
 
     ready = True
 
     def __init__(self, deliver: Deliver) -> None:
-        deliver(Ended(self, "UNAVAILABLE", "nobody listens"))
+        deliver(Ended(self, "UNAVAILABLE", "connection refused"))
 
     def send(self, message: ClientMessage) -> None: ...
 
@@ -486,16 +485,16 @@ class _Absent:
 
 
 def make_link(tmp_path: Path, open_stream: Callable[[Deliver], Stream], **options: Any) -> Link:
-    outbox = Outbox(10**6, Spool(tmp_path / "spool", 10**6, b""))
-    identity = Identity(Hello(client_id="tester"), SPEC, tmp_path / "home")
+    outbox = Outbox(10**6, Spool(tmp_path / "spool", 10**6, b""), lambda recording: b"trajectory")
+    identity = ClientIdentity(Hello(client_id="tester"), SPEC, tmp_path / "home")
     return Link(identity, open_stream, outbox, Pace(1000), **options)
 
 
-def test_attempts_get_rarer_with_full_jitter(tmp_path: Path) -> None:
+def test_retry_delay_grows_exponentially_with_jitter(tmp_path: Path) -> None:
     drawn: list[float] = []
 
     def jitter() -> float:
-        drawn.append(link._delay_ceiling())
+        drawn.append(link._max_retry_delay())
         return 0.0
 
     tried_often = threading.Event()
@@ -503,7 +502,7 @@ def test_attempts_get_rarer_with_full_jitter(tmp_path: Path) -> None:
     def open_stream(deliver: Deliver) -> Stream:
         if len(drawn) == 9:
             tried_often.set()
-        return _Absent(deliver)
+        return _UnreachableStream(deliver)
 
     link = make_link(tmp_path, open_stream, jitter=jitter)
     link.start()
@@ -512,9 +511,7 @@ def test_attempts_get_rarer_with_full_jitter(tmp_path: Path) -> None:
     assert drawn[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
-def test_an_idle_client_and_an_absent_server_cost_next_to_nothing(
-    server: ScriptedServer, make_agent: MakeAgent
-) -> None:
+def test_idle_client_and_unreachable_server_use_little_cpu(server: ScriptedServer, make_agent: MakeAgent) -> None:
     connected = make_agent(server)
     absent = make_agent("127.0.0.1:9", server={"timeout_seconds": 0.01}, client_id="other")
     before = time.process_time()
@@ -524,13 +521,13 @@ def test_an_idle_client_and_an_absent_server_cost_next_to_nothing(
     assert not absent.statistics().connected
 
 
-def test_a_mistake_in_the_link_does_not_end_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_link_survives_exceptions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     opened = threading.Event()
 
     def open_stream(deliver: Deliver) -> Stream:
-        if "starts again" in caplog.text:
+        if "is restarted" in caplog.text:
             opened.set()
-            return _Absent(deliver)
+            return _UnreachableStream(deliver)
         raise RuntimeError("a mistake")
 
     link = make_link(tmp_path, open_stream, jitter=lambda: 0.0)
@@ -540,15 +537,15 @@ def test_a_mistake_in_the_link_does_not_end_it(tmp_path: Path, caplog: pytest.Lo
     assert "a mistake" in caplog.text
 
 
-def test_a_dead_link_leaves_what_it_had_on_disk(tmp_path: Path) -> None:
-    link = make_link(tmp_path, _Absent, jitter=lambda: 0.0)
-    link._outbox.put(Fresh(1, 3, 10, lambda: b"trajectory"))
+def test_link_persists_unsent_trajectories(tmp_path: Path) -> None:
+    link = make_link(tmp_path, _UnreachableStream, jitter=lambda: 0.0)
+    link._outbox.put(Recording({"reward": np.zeros(3, np.float32)}, version=0, episode=0, offset=0, sequence=1))
     link.start()
     link.close()
     assert len(list((tmp_path / "spool").glob("*.segment"))) == 1
 
 
-def test_two_clients_of_one_name_are_told_apart(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_two_clients_with_same_id_have_different_instances(server: ScriptedServer, make_agent: MakeAgent) -> None:
     first, second = System(make_agent(server)), System(make_agent(server))
     for system in (first, second):
         system.episode(3)

@@ -1,4 +1,4 @@
-"""Pace: what it remembers of what was sent."""
+"""Bounded bookkeeping of sent recordings in `Pace`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from rl4sys.client.model import Model
 from rl4sys.client.pace import Pace
 
 
-def test_what_is_remembered_of_what_was_sent_stays_small_however_long_the_server_is_away() -> None:
+def make_model(version: int, learned_sequence: int) -> Model:
+    return Model("first", version, steps_to_next_update=10**9, learned_sequence=learned_sequence)
+
+
+def test_entries_for_sent_recordings_stay_bounded_during_outage() -> None:
     pace = Pace(1000)
-    pace.publish(Model("first", 1, wants=10**9, taken=0))
-    for _ in range(5000):
-        pace.ship(3, lambda sequence, urgent: None)
-    assert len(pace._shipped) <= 1024
-    assert pace._ahead() == 15_000
-    pace.publish(Model("first", 2, wants=10**9, taken=1000))
-    assert pace._ahead() == 12_000
-    pace.publish(Model("first", 3, wants=10**9, taken=5000))
-    assert pace._ahead() == 0
+    pace.publish(make_model(1, learned_sequence=0))
+    for number in range(1, 5001):
+        assert pace.assign_sequence(3) == (number, False)
+    assert len(pace._sent) <= 1024
+    assert pace._unlearned_steps() == 15_000
+    pace.publish(make_model(2, learned_sequence=1000))
+    assert pace._unlearned_steps() == 12_000
+    pace.publish(make_model(3, learned_sequence=5000))
+    assert pace._unlearned_steps() == 0

@@ -1,4 +1,4 @@
-"""What both forms of the recorder promise, and that they record the same."""
+"""Contract of both recorder implementations, and their equality."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from rl4sys.client.recorder import NumpyRecorder, Recorder
 from rl4sys.errors import NumericalError, RL4SysError, SpecError
 from rl4sys.policy.draws import NATIVE, Draws
-from rl4sys.policy.native_form import NativeProgram
-from rl4sys.policy.numpy_form import NumpyProgram
-from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.native_program import NativeProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.spec import Array, Box, Discrete, Spec
 
 LINEAR = Operation("linear", ("w", "b"))
 CATEGORICAL = Program((LINEAR, Operation("tanh")), Operation("categorical"))
 GAUSSIAN = Program((LINEAR,), Operation("gaussian", ("log_std",)))
-SEVERAL = Program((LINEAR,), Operation("multi_categorical", ("choices",)))
+MULTI_DISCRETE = Program((LINEAR,), Operation("multi_categorical", ("choices",)))
 WEIGHTS: dict[str, Array] = {
     "w": np.array([[1, -1], [0.5, 2], [-1, 0.25]], np.float32),
     "b": np.array([0, 0.5, -0.5], np.float32),
@@ -47,7 +47,7 @@ class Form:
     def discrete(self, masked: bool = False) -> NumpyRecorder:
         return self.recorder(2, 3, 1, masked)
 
-    def several(self, masked: bool = False) -> NumpyRecorder:
+    def multi_discrete(self, masked: bool = False) -> NumpyRecorder:
         return self.recorder(2, 3, 2, masked)
 
     def continuous(self) -> NumpyRecorder:
@@ -74,18 +74,18 @@ def random_rows(count: int) -> Array:
     return np.random.default_rng(0).standard_normal((count, 2)).astype(np.float32)
 
 
-def test_the_recorder_in_use_is_the_native_one_where_there_is_one() -> None:
+def test_native_recorder_is_used_if_installed() -> None:
     assert (Recorder is NumpyRecorder) == (not NATIVE)
 
 
-def test_the_recorder_in_use_takes_the_core_of_a_snapshot_policy() -> None:
+def test_recorder_accepts_core_of_snapshot_policy() -> None:
     spec = Spec({"state": Box((2,))}, Discrete(3))
     weights = {name: WEIGHTS[name] for name in ("w", "b")}
     policy, recorder = SnapshotPolicy(Snapshot(0, spec, CATEGORICAL, weights)), IN_USE.discrete()
     assert recorder.decide(policy.core, ROW, None, Draws(0)) == policy.decide(ROW, None, Draws(0))
 
 
-def test_a_decision_is_what_the_program_decides_from_the_same_draws(form: Form) -> None:
+def test_decision_equals_program_with_same_draws(form: Form) -> None:
     ours, theirs, recorder = Draws(3), Draws(3), form.discrete()
     decisions = [recorder.decide(form.core(), row, None, ours) for row in random_rows(50)]
     assert decisions == [form.core().decide(row, None, theirs) for row in random_rows(50)]
@@ -93,7 +93,7 @@ def test_a_decision_is_what_the_program_decides_from_the_same_draws(form: Form) 
     assert ours.state() == theirs.state() == {"key": 3, "counter": 50}
 
 
-def test_a_continuous_decision_is_what_the_program_decides_from_the_same_draws(form: Form) -> None:
+def test_continuous_decision_equals_program_with_same_draws(form: Form) -> None:
     decision = form.continuous().decide(form.core(GAUSSIAN), ROW, None, Draws(3))
     action, log_prob = form.core(GAUSSIAN).decide(ROW, None, Draws(3))
     assert decision is not None
@@ -102,7 +102,7 @@ def test_a_continuous_decision_is_what_the_program_decides_from_the_same_draws(f
 
 
 @pytest.mark.parametrize("steps", [1, 5, 1000])
-def test_steps_become_columns(form: Form, steps: int) -> None:
+def test_recorded_steps_become_columns(form: Form, steps: int) -> None:
     recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(steps)
     decisions = []
     for number, row in enumerate(rows):
@@ -117,7 +117,7 @@ def test_steps_become_columns(form: Form, steps: int) -> None:
     assert [column.dtype.name for column in columns.values()] == ["float32", "int64", "float32", "float32"]
 
 
-def test_continuous_actions_become_a_column_of_vectors(form: Form) -> None:
+def test_continuous_actions_are_recorded_as_vectors(form: Form) -> None:
     recorder, core, draws = form.continuous(), form.core(GAUSSIAN), Draws(0)
     decisions = []
     for row in random_rows(70):
@@ -129,7 +129,7 @@ def test_continuous_actions_become_a_column_of_vectors(form: Form) -> None:
     assert columns["log_prob"].tolist() == [decision[1] for decision in decisions if decision]
 
 
-def test_masks_are_recorded_and_none_means_that_all_is_legal(form: Form) -> None:
+def test_masks_are_recorded_with_missing_masks_as_all_true(form: Form) -> None:
     recorder, core, draws = form.discrete(masked=True), form.core(), Draws(0)
     only_two: Any = [False, False, True]
     for mask in (np.array(only_two), None, only_two):
@@ -143,13 +143,13 @@ def test_masks_are_recorded_and_none_means_that_all_is_legal(form: Form) -> None
     assert recorder.take(NEXT, None)["mask"].tolist() == [[True] * 3]
 
 
-def test_a_state_without_legal_actions_may_close_a_fragment(form: Form) -> None:
+def test_final_mask_may_forbid_all_actions(form: Form) -> None:
     recorder = form.discrete(masked=True)
     take_step(recorder, form.core(), Draws(0))
     assert recorder.take(NEXT, np.zeros(3, np.bool_))["mask"].tolist() == [[True] * 3, [False] * 3]
 
 
-def test_where_the_next_row_is_unknown_the_last_one_stands_in_for_it(form: Form) -> None:
+def test_missing_final_row_repeats_last_row(form: Form) -> None:
     recorder, core, mask = form.discrete(masked=True), form.core(), np.array([True, False, True])
     take_step(recorder, core, Draws(0), NEXT)
     take_step(recorder, core, Draws(0), ROW, mask)
@@ -158,14 +158,14 @@ def test_where_the_next_row_is_unknown_the_last_one_stands_in_for_it(form: Form)
     assert columns["mask"].tolist() == [[True] * 3, mask.tolist(), mask.tolist()]
 
 
-def test_the_stand_in_is_right_where_the_columns_must_grow_for_it(form: Form) -> None:
+def test_repeated_final_row_is_correct_when_columns_grow(form: Form) -> None:
     recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(64)
     for row in rows:
         take_step(recorder, core, draws, row)
     assert recorder.take(None, None)["row"].tolist() == [*rows.tolist(), rows[-1].tolist()]
 
 
-def test_a_trajectory_goes_on_in_the_next_fragment(form: Form) -> None:
+def test_step_numbers_continue_in_next_recording(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     assert [take_step(recorder, core, draws) for _ in range(3)] == [0, 1, 2]
     assert (recorder.steps, recorder.offset, recorder.unrewarded) == (3, 0, 3)
@@ -181,7 +181,7 @@ def test_a_trajectory_goes_on_in_the_next_fragment(form: Form) -> None:
     assert recorder.offset == 5
 
 
-def test_rewards_may_come_late_in_any_order_and_be_replaced(form: Form) -> None:
+def test_rewards_can_be_set_late_in_any_order_and_replaced(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     for _ in range(4):
         take_step(recorder, core, draws)
@@ -193,7 +193,7 @@ def test_rewards_may_come_late_in_any_order_and_be_replaced(form: Form) -> None:
     assert recorder.take(None, None)["reward"].tolist() == np.array([2, -1e-30, 0.1, 0], np.float32).tolist()
 
 
-def test_a_reward_of_an_earlier_fragment_does_not_reach_the_same_place_of_the_next(form: Form) -> None:
+def test_reward_of_earlier_recording_does_not_change_next_one(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     for _ in range(2):
         recorder.reward(take_step(recorder, core, draws), 5.0)
@@ -204,7 +204,7 @@ def test_a_reward_of_an_earlier_fragment_does_not_reach_the_same_place_of_the_ne
     assert recorder.take(None, None)["reward"].tolist() == [0.0]
 
 
-def test_a_decision_replaces_the_pending_one(form: Form) -> None:
+def test_new_decision_replaces_pending_one(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(1)
     recorder.decide(core, NEXT, None, draws)
     decision = recorder.decide(core, ROW, None, draws)
@@ -216,16 +216,16 @@ def test_a_decision_replaces_the_pending_one(form: Form) -> None:
 
 @pytest.mark.parametrize("reason", ["limit", "nan", "policy"])
 @pytest.mark.parametrize("program", [CATEGORICAL, GAUSSIAN], ids=["discrete", "continuous"])
-def test_no_decision_leaves_the_pending_one_as_it_was(form: Form, program: Program, reason: str) -> None:
+def test_failed_decision_keeps_pending_one(form: Form, program: Program, reason: str) -> None:
     recorder = form.discrete() if program is CATEGORICAL else form.continuous()
     core, draws = form.core(program), Draws(1)
     decision = recorder.decide(core, ROW, None, draws)
     assert decision is not None
     if reason == "limit":
         recorder.limit = 0
-    spoilt = form.core(program, {**WEIGHTS, "w": WEIGHTS["w"] * np.inf})
+    nan_core = form.core(program, {**WEIGHTS, "w": WEIGHTS["w"] * np.inf})
     row = np.array([np.nan, 0], np.float32) if reason == "nan" else NEXT
-    assert recorder.decide(spoilt if reason == "policy" else core, row, None, draws) is None
+    assert recorder.decide(nan_core if reason == "policy" else core, row, None, draws) is None
     assert recorder.commit() == 0
     columns = recorder.take(None, None)
     assert columns["row"].tolist() == [ROW.tolist()] * 2
@@ -233,7 +233,7 @@ def test_no_decision_leaves_the_pending_one_as_it_was(form: Form, program: Progr
     assert columns["log_prob"][0] == decision[1]
 
 
-def test_at_the_limit_no_decision_is_made_and_no_draw_used(form: Form) -> None:
+def test_no_decision_and_no_draw_at_limit(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     assert recorder.limit > 10**9
     recorder.limit = 2
@@ -245,12 +245,12 @@ def test_at_the_limit_no_decision_is_made_and_no_draw_used(form: Form) -> None:
     assert take_step(recorder, core, draws) == 2
     recorder.limit = 1
     assert recorder.decide(core, ROW, None, draws) is None
-    with pytest.raises(SpecError, match=r"the limit lies in 0\.\.2\*\*64-1, got -1"):
+    with pytest.raises(SpecError, match=r"the limit must be in 0\.\.2\*\*64-1, got -1"):
         recorder.limit = -1
 
 
 @pytest.mark.parametrize("row", [[np.nan, 0], [0, np.inf], [-np.inf, 0], [1e300, 0]])
-def test_a_row_that_is_not_finite_in_float32_is_not_decided_on(form: Form, row: list[float]) -> None:
+def test_non_finite_row_gives_no_decision(form: Form, row: list[float]) -> None:
     recorder, draws = form.discrete(), Draws(0)
     assert recorder.decide(form.core(), row, None, draws) is None
     with np.errstate(over="ignore"):
@@ -260,52 +260,52 @@ def test_a_row_that_is_not_finite_in_float32_is_not_decided_on(form: Form, row: 
         recorder.commit()
 
 
-def test_a_step_needs_a_decision_of_its_own(form: Form) -> None:
+def test_commit_requires_new_decision(form: Form) -> None:
     recorder = form.discrete()
     for _ in range(2):
-        with pytest.raises(SpecError, match="request_for_action comes before add_to_trajectory"):
+        with pytest.raises(SpecError, match="call request_for_action before add_to_trajectory"):
             recorder.commit()
         take_step(recorder, form.core(), Draws(0))
     assert recorder.steps == 2
 
 
-def test_only_a_step_that_was_taken_is_rewarded_and_with_a_number(form: Form) -> None:
+def test_invalid_step_or_reward_is_rejected(form: Form) -> None:
     recorder, core = form.discrete(), form.core()
     take_step(recorder, core, Draws(0))
     recorder.decide(core, ROW, None, Draws(0))
-    with pytest.raises(SpecError, match="step 1 was given a reward; the trajectory has 1 steps, numbered from 0"):
+    with pytest.raises(SpecError, match="cannot set the reward of step 1: the trajectory has 1 steps, numbered from 0"):
         recorder.reward(1, 0.0)
-    with pytest.raises(SpecError, match=r"the step lies in 0\.\.2\*\*64-1, got -1"):
+    with pytest.raises(SpecError, match=r"the step must be in 0\.\.2\*\*64-1, got -1"):
         recorder.reward(-1, 0.0)
     for value in (np.nan, np.inf, -np.inf, 1e39):
-        with pytest.raises(NumericalError, match="a reward is a finite float32, got"):
+        with pytest.raises(NumericalError, match="a reward must be a finite float32, got"):
             recorder.reward(0, value)
     with pytest.raises(TypeError):
         recorder.reward(0, None)  # type: ignore[arg-type]
     assert recorder.unrewarded == 1
 
 
-def test_an_empty_fragment_is_closed_with_a_row(form: Form) -> None:
+def test_empty_recording_needs_final_row(form: Form) -> None:
     columns = form.discrete(masked=True).take(ROW, None)
     shapes = {name: column.shape for name, column in columns.items()}
     assert shapes == {"row": (1, 2), "mask": (1, 3), "action": (0,), "reward": (0,), "log_prob": (0,)}
     assert columns["row"].tolist() == [ROW.tolist()]
     continuous = form.continuous().take(ROW, None)
     assert (continuous["action"].shape, continuous["action"].dtype) == ((0, 3), np.float32)
-    with pytest.raises(SpecError, match="a fragment without steps is closed with a row; none was given"):
+    with pytest.raises(SpecError, match="a recording without steps needs a final observation; none was given"):
         form.discrete().take(None, None)
 
 
 @pytest.mark.parametrize(
     ("row", "mask", "error", "message"),
     [
-        (np.array([np.nan, 0]), None, NumericalError, "the row that closes a fragment has a NaN or infinity"),
+        (np.array([np.nan, 0]), None, NumericalError, "the final observation contains NaN or infinity"),
         (np.zeros(3), None, SpecError, r"a row of float64 \(3,\) given; expected float32 \(2,\)"),
         (ROW, np.ones(2, np.bool_), SpecError, r"a mask of bool \(2,\) was given; expected bool \(3,\)"),
-        (None, np.ones(3, np.bool_), SpecError, "a mask was given without the row it belongs to"),
+        (None, np.ones(3, np.bool_), SpecError, "a mask was given without a final observation"),
     ],
 )
-def test_what_cannot_close_a_fragment_takes_nothing_of_it(
+def test_invalid_final_row_changes_nothing(
     form: Form, row: Any, mask: Any, error: type[RL4SysError], message: str
 ) -> None:
     recorder, core = form.discrete(masked=True), form.core()
@@ -317,7 +317,7 @@ def test_what_cannot_close_a_fragment_takes_nothing_of_it(
     assert recorder.take(None, None)["reward"].tolist() == [1.5, 0.0]
 
 
-def test_taking_a_fragment_forgets_the_pending_decision(form: Form) -> None:
+def test_take_discards_pending_decision(form: Form) -> None:
     recorder = form.discrete()
     recorder.decide(form.core(), ROW, None, Draws(0))
     recorder.take(NEXT, None)
@@ -325,7 +325,7 @@ def test_taking_a_fragment_forgets_the_pending_decision(form: Form) -> None:
         recorder.commit()
 
 
-def test_the_last_steps_can_be_dropped(form: Form) -> None:
+def test_last_steps_can_be_dropped(form: Form) -> None:
     recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(5)
     for row in rows:
         take_step(recorder, core, draws, row)
@@ -336,7 +336,7 @@ def test_the_last_steps_can_be_dropped(form: Form) -> None:
     assert (recorder.steps, recorder.offset, recorder.unrewarded) == (3, 0, 2)
     with pytest.raises(SpecError, match="no decision"):
         recorder.commit()
-    with pytest.raises(SpecError, match="the last 4 steps cannot be dropped: the fragment has 3"):
+    with pytest.raises(SpecError, match="cannot drop the last 4 steps: the recording has 3"):
         recorder.drop(4)
     assert take_step(recorder, core, draws) == 3
     assert recorder.unrewarded == 3
@@ -345,10 +345,10 @@ def test_the_last_steps_can_be_dropped(form: Form) -> None:
     assert columns["reward"].tolist() == [0, 1, 0, 0]
 
 
-def test_several_choices_are_recorded_side_by_side(form: Form) -> None:
-    recorder, core, draws, rows = form.several(masked=True), form.core(SEVERAL), Draws(3), random_rows(40)
+def test_multi_discrete_actions_are_recorded(form: Form) -> None:
+    recorder, core, draws, rows = form.multi_discrete(masked=True), form.core(MULTI_DISCRETE), Draws(3), random_rows(40)
     masks = np.array([[True, row % 3 > 0, True] for row in range(40)])
-    program, expected_draws = NumpyProgram(SEVERAL, WEIGHTS, 2), Draws(3)
+    program, expected_draws = NumpyProgram(MULTI_DISCRETE, WEIGHTS, 2), Draws(3)
     for row, mask in zip(rows, masks, strict=True):
         decision = recorder.decide(core, row, mask, draws)
         assert decision is not None
@@ -366,14 +366,18 @@ def test_several_choices_are_recorded_side_by_side(form: Form) -> None:
     assert columns["mask"].tolist() == [*masks.tolist(), [True] * 3]
 
 
-def test_a_policy_of_other_parts_does_not_fit(form: Form) -> None:
-    with pytest.raises(SpecError, match=r"the policy has .* 3 choices; the recorder has .* 3 choices in 2 parts"):
-        form.several().decide(form.core(), ROW, None, Draws(0))
-    with pytest.raises(SpecError, match=r"the policy has .* 3 choices in 2 parts; the recorder has .* 3 choices$"):
-        form.discrete().decide(form.core(SEVERAL), ROW, None, Draws(0))
+def test_policy_with_different_action_parts_is_rejected(form: Form) -> None:
+    with pytest.raises(
+        SpecError, match=r"the policy has .* 3 discrete actions; the recorder has .* 3 discrete actions in 2 parts"
+    ):
+        form.multi_discrete().decide(form.core(), ROW, None, Draws(0))
+    with pytest.raises(
+        SpecError, match=r"the policy has .* 3 discrete actions in 2 parts; the recorder has .* 3 discrete actions$"
+    ):
+        form.discrete().decide(form.core(MULTI_DISCRETE), ROW, None, Draws(0))
 
 
-def test_a_mask_is_refused_where_none_is_recorded(form: Form) -> None:
+def test_mask_is_rejected_if_spec_has_none(form: Form) -> None:
     draws = Draws(0)
     for recorder, program in ((form.discrete(), CATEGORICAL), (form.continuous(), GAUSSIAN)):
         for mask in (np.ones(3, np.bool_), np.ones(0, np.bool_)):
@@ -392,7 +396,7 @@ def test_a_mask_is_refused_where_none_is_recorded(form: Form) -> None:
         (np.ones(3), r"a mask of float64 \(3,\) was given; expected bool \(3,\)"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_refused_before_any_draw(form: Form, mask: Any, message: str) -> None:
+def test_invalid_mask_is_rejected_before_any_draw(form: Form, mask: Any, message: str) -> None:
     recorder, draws = form.discrete(masked=True), Draws(0)
     with pytest.raises(SpecError, match=message):
         recorder.decide(form.core(), ROW, mask, draws)
@@ -403,13 +407,17 @@ def test_a_mask_that_does_not_fit_is_refused_before_any_draw(form: Form, mask: A
     ("sizes", "program", "message"),
     [
         ((3, 3, 1), CATEGORICAL, "rows of"),
-        ((2, 4, 1), CATEGORICAL, "the policy has rows of 2 numbers and 3 choices; the recorder has .* 4 choices"),
-        ((2, 0, 3), CATEGORICAL, "has .* 3 choices; the recorder has .* actions of 3 numbers"),
-        ((2, 3, 1), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* 3 choices"),
-        ((2, 0, 2), GAUSSIAN, "the policy has .* actions of 3 numbers; the recorder has .* actions of 2 numbers"),
+        (
+            (2, 4, 1),
+            CATEGORICAL,
+            "the policy has rows of 2 numbers and 3 discrete actions; the recorder has .* 4 discrete actions",
+        ),
+        ((2, 0, 3), CATEGORICAL, "has .* 3 discrete actions; the recorder has .* continuous actions of size 3"),
+        ((2, 3, 1), GAUSSIAN, "the policy has .* continuous actions of size 3; the recorder has .* 3 discrete actions"),
+        ((2, 0, 2), GAUSSIAN, "the policy has .* actions of size 3; the recorder has .* actions of size 2"),
     ],
 )
-def test_a_policy_of_other_sizes_is_refused(
+def test_policy_with_different_row_or_action_size_is_rejected(
     form: Form, sizes: tuple[int, int, int], program: Program, message: str
 ) -> None:
     recorder, draws = form.recorder(*sizes, False), Draws(0)
@@ -419,7 +427,7 @@ def test_a_policy_of_other_sizes_is_refused(
     assert draws.counter == 0
 
 
-def test_the_policy_may_change_between_steps(form: Form) -> None:
+def test_policy_can_change_between_steps(form: Form) -> None:
     recorder, draws = form.discrete(), Draws(0)
     one, other = form.core(), form.core(CATEGORICAL.greedy())
     steps = [take_step(recorder, core, draws) for core in (one, other, one, other)]
@@ -446,14 +454,14 @@ def test_the_policy_may_change_between_steps(form: Form) -> None:
     ],
     ids=lambda row: type(row).__name__,
 )
-def test_an_observation_may_come_in_any_form_that_holds_its_numbers(form: Form, row: Any) -> None:
+def test_all_observation_types_are_accepted(form: Form, row: Any) -> None:
     recorder, core = form.discrete(), form.core()
     assert recorder.decide(core, row, None, Draws(1)) == core.decide(ROW, None, Draws(1))
     recorder.commit()
     assert recorder.take(row, None)["row"].tolist() == [ROW.tolist()] * 2
 
 
-def test_an_observation_is_flattened_in_c_order(form: Form) -> None:
+def test_observation_is_flattened_in_c_order(form: Form) -> None:
     core = form.core(Program((), Operation("argmax")), {}, 6)
     for order in ("C", "F"):
         recorder = form.recorder(6, 6, 1, False)
@@ -473,7 +481,7 @@ def test_an_observation_is_flattened_in_c_order(form: Form) -> None:
         (None, "a row of object .* given"),
     ],
 )
-def test_an_observation_of_other_numbers_is_refused(form: Form, row: Any, message: str) -> None:
+def test_observation_of_wrong_type_or_size_is_rejected(form: Form, row: Any, message: str) -> None:
     draws = Draws(0)
     with pytest.raises(SpecError, match=message):
         form.discrete().decide(form.core(), row, None, draws)
@@ -485,17 +493,20 @@ def test_an_observation_of_other_numbers_is_refused(form: Form, row: Any, messag
     [
         ((0, 3, 1, False), "a recorder needs rows and actions of at least 1 number, got 0 and 1"),
         ((2, 0, 0, False), "a recorder needs rows and actions of at least 1 number, got 2 and 0"),
-        ((2, 3, 4, False), "each part of an action has at least 1 choice, got 4 parts of 3"),
+        (
+            (2, 3, 4, False),
+            "each part of a discrete action needs at least 1 action, got 4 parts and 3 actions in total",
+        ),
         ((2, 0, 3, True), "continuous actions take no mask"),
-        ((-1, 3, 1, False), r"the input size lies in 0\.\.2\*\*64-1, got -1"),
+        ((-1, 3, 1, False), r"the input size must be in 0\.\.2\*\*64-1, got -1"),
     ],
 )
-def test_sizes_that_make_no_sense_are_refused(form: Form, sizes: tuple[int, int, int, bool], message: str) -> None:
+def test_invalid_row_or_action_sizes_are_rejected(form: Form, sizes: tuple[int, int, int, bool], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         form.recorder(*sizes)
 
 
-def test_what_was_recorded_is_nobody_elses_memory(form: Form) -> None:
+def test_recorded_arrays_are_not_shared(form: Form) -> None:
     recorder, core, draws = form.continuous(), form.core(GAUSSIAN), Draws(0)
     row, last = ROW.copy(), NEXT.copy()
     decision = recorder.decide(core, row, None, draws)
@@ -517,7 +528,7 @@ def test_what_was_recorded_is_nobody_elses_memory(form: Form) -> None:
     assert recorder.take(None, None)["row"].tolist() == [ROW.tolist()] * 2
 
 
-# Heads without a body: what they get is then the same in both forms to the last bit, and so is where they turn.
+# Heads without a body: both implementations then get bit-identical inputs and take the same branches.
 KINDS: dict[str, tuple[Program, int, tuple[int, int, int, bool]]] = {
     "discrete": (Program((), Operation("categorical")), 3, (3, 3, 1, False)),
     "masked": (Program((), Operation("categorical")), 3, (3, 3, 1, True)),
@@ -547,7 +558,7 @@ OPERATIONS = st.one_of(
 
 @dataclass
 class Side:
-    """One form at work on a sequence of operations."""
+    """One implementation applied to a sequence of operations."""
 
     recorder: NumpyRecorder
     core: Any
@@ -577,7 +588,7 @@ class Side:
         return recorder.steps, recorder.offset, recorder.unrewarded, recorder.limit, self.draws.state()
 
 
-def assert_alike(expected: Any, got: Any) -> None:
+def assert_equal(expected: Any, got: Any) -> None:
     if isinstance(expected, dict):
         assert list(expected) == list(got)
         for name, column in expected.items():
@@ -596,14 +607,14 @@ def assert_alike(expected: Any, got: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(operations=st.lists(OPERATIONS, max_size=40), key=st.integers(0, 2**64 - 1))
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_both_forms_record_the_same_whatever_is_done(kind: str, operations: list[tuple[Any, ...]], key: int) -> None:
+def test_both_recorders_behave_identically(kind: str, operations: list[tuple[Any, ...]], key: int) -> None:
     program, inputs, sizes = KINDS[kind]
     reference, native = (
         Side(form.recorder(*sizes), form.core(program, WEIGHTS, inputs), Draws(key)) for form in (NUMPY, IN_USE)
     )
     assert type(reference.recorder) is not type(native.recorder)
     for operation in operations:
-        assert_alike(reference.apply(*operation), native.apply(*operation))
+        assert_equal(reference.apply(*operation), native.apply(*operation))
         assert reference.state() == native.state()
     final = np.zeros(3, np.float32)
-    assert_alike(reference.recorder.take(final, None), native.recorder.take(final, None))
+    assert_equal(reference.recorder.take(final, None), native.recorder.take(final, None))

@@ -1,4 +1,4 @@
-"""Spaces handed to a client become what a local run of the same spaces has."""
+"""Conversion of spaces: a client and a local run of the same spaces have equal specs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rl4sys.errors import ConfigError, SpecError
 from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec
 
 
-class Still(gymnasium.Env[Any, Any]):
-    """An environment of given spaces in which nothing happens."""
+class StaticEnvironment(gymnasium.Env[Any, Any]):
+    """Environment with the given spaces and no dynamics."""
 
     def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
         self.observation_space, self.action_space = observation, action
@@ -35,14 +35,14 @@ OBSERVATIONS = [
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=str)
-def test_a_client_and_a_local_run_see_the_same_spec(observation: spaces.Space[Any]) -> None:
+def test_client_and_local_run_have_same_spec(observation: spaces.Space[Any]) -> None:
     for action in (spaces.Discrete(4), spaces.Discrete(4, start=7)):
         made = make_spaces(Sizes(), observation, action)
-        assert made.spec == Encoding(Still(observation, action)).spec
+        assert made.spec == Encoding(StaticEnvironment(observation, action)).spec
         assert made.start == action.start
 
 
-SEVERAL = [
+MULTI_DISCRETE = [
     spaces.MultiDiscrete([3, 1, 2]),
     spaces.MultiDiscrete([[3, 2], [1, 4]], start=[[5, 0], [-1, 2]]),
     spaces.MultiDiscrete([3, 2], dtype=np.int8),
@@ -51,16 +51,16 @@ SEVERAL = [
 ]
 
 
-@pytest.mark.parametrize("action", SEVERAL, ids=str)
-def test_several_choices_reach_a_system_as_its_own_space_has_them(action: spaces.Space[Any]) -> None:
+@pytest.mark.parametrize("action", MULTI_DISCRETE, ids=str)
+def test_multi_discrete_actions_match_the_host_space(action: spaces.Space[Any]) -> None:
     made = make_spaces(Sizes(), OBSERVATIONS[0], action)
-    encoding = Encoding(Still(OBSERVATIONS[0], action))
+    encoding = Encoding(StaticEnvironment(OBSERVATIONS[0], action))
     assert made.spec == encoding.spec
     assert isinstance(made.spec.action, MultiDiscrete)
     rng, seen = np.random.default_rng(0), set()
     for _ in range(50):
         drawn = rng.integers(made.spec.action.choices)
-        given, locally = made.to_system(drawn), encoding.to_system(drawn[None])[0]
+        given, locally = made.decode_action(drawn), encoding.decode_actions(drawn[None])[0]
         assert action.contains(given)
         assert action.contains(locally)
         assert (given == locally).all()
@@ -72,10 +72,10 @@ def test_several_choices_reach_a_system_as_its_own_space_has_them(action: spaces
 def test_continuous_actions_keep_their_bounds(bounds: tuple[Any, Any]) -> None:
     action = spaces.Box(*bounds, shape=(2,), dtype=np.float64)
     observation = OBSERVATIONS[0]
-    assert make_spaces(Sizes(), observation, action).spec == Encoding(Still(observation, action)).spec
+    assert make_spaces(Sizes(), observation, action).spec == Encoding(StaticEnvironment(observation, action)).spec
 
 
-def test_our_own_spaces_and_numbers_will_do() -> None:
+def test_spaces_and_sizes_of_rl4sys_are_accepted() -> None:
     spec = Spec({"state": Box((3,))}, Discrete(2))
     assert make_spaces(Sizes(), spec).spec == spec
     assert make_spaces(Sizes(), Box((3,)), Discrete(2)).spec == spec
@@ -87,15 +87,15 @@ def test_our_own_spaces_and_numbers_will_do() -> None:
     assert make_spaces(Sizes(observation=3, action=[3, 2]), None, spaces.MultiDiscrete([3, 2])).spec == several
 
 
-def test_a_space_may_be_more_exact_than_the_file_but_not_different() -> None:
+def test_space_may_add_bounds_to_config_but_not_contradict_it() -> None:
     box = spaces.Box(-1.0, 1.0, (8,))
     assert make_spaces(Sizes(observation=8, action=4), box).spec.observation["state"].low == (-1.0,)
     with pytest.raises(ConfigError, match=r"the config's observation is \(9,\), and observation_space is \(8,\)"):
         make_spaces(Sizes(observation=9, action=4), box)
-    with pytest.raises(ConfigError, match=r"the config's action is 3 choices, and action_space is 4 choices"):
+    with pytest.raises(ConfigError, match=r"the config's action is Discrete\(3\), and action_space is Discrete\(4\)"):
         make_spaces(Sizes(observation=8, action=3), None, spaces.Discrete(4))
     with pytest.raises(
-        ConfigError, match=r"the config's action is \(3, 2\) choices, and action_space is \(2, 2\) choices"
+        ConfigError, match=r"the config's action is MultiDiscrete\(3, 2\), and action_space is MultiDiscrete\(2, 2\)"
     ):
         make_spaces(Sizes(observation=8, action=[3, 2]), None, spaces.MultiBinary(2))
 
@@ -108,6 +108,6 @@ def test_a_space_may_be_more_exact_than_the_file_but_not_different() -> None:
         (8, spaces.Box(0, 5, (2,), np.int64)),
     ],
 )
-def test_spaces_that_cannot_be_served_are_refused(observation: Any, action: Any) -> None:
+def test_unsupported_spaces_are_rejected(observation: Any, action: Any) -> None:
     with pytest.raises(SpecError, match=r"cannot be sent by a client|are not supported"):
         make_spaces(Sizes(), observation, action)

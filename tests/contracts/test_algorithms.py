@@ -1,4 +1,4 @@
-"""What every algorithm promises, through the Learner that drives it."""
+"""Contract of all algorithms, tested through the Learner."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import threading
 import numpy as np
 import pytest
 
-from rl4sys.algorithms.actions import Actions, takes
+from rl4sys.algorithms.actions import ActionKind, supported_actions
 from rl4sys.errors import NumericalError
-from rl4sys.experiment.tree import split
-from rl4sys.learner import Learner, LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.learner import Learner, build_learner
 from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.portable import SnapshotPolicy
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.registry import ALGORITHMS
-from rl4sys.spec import Box, Columns, Discrete, MultiDiscrete, Spec, in_range, mask_box, permitted
+from rl4sys.runs.state_tree import split_state
+from rl4sys.spec import Box, Columns, Discrete, MultiDiscrete, Spec, in_range, is_allowed, mask_box
 from rl4sys.trajectory import Trajectory
 
-CHOICES = Spec({"state": Box((4,)), "mask": mask_box(Discrete(4))}, Discrete(4))
-SEVERAL = Spec({"state": Box((6,)), "mask": mask_box(MultiDiscrete((4, 2)))}, MultiDiscrete((4, 2)))
-NUMBERS = Spec({"state": Box((2,))}, Box((1,), low=(-1.0,), high=(1.0,)))
+DISCRETE = Spec({"state": Box((4,)), "mask": mask_box(Discrete(4))}, Discrete(4))
+MULTI_DISCRETE = Spec({"state": Box((6,)), "mask": mask_box(MultiDiscrete((4, 2)))}, MultiDiscrete((4, 2)))
+CONTINUOUS = Spec({"state": Box((2,))}, Box((1,), low=(-1.0,), high=(1.0,)))
 
 BANDIT_DQN = {
     "learning_starts": 64,
@@ -42,77 +43,77 @@ BANDIT_REPLAY = {
     "gamma": 0.0,
     "tau": 0.05,
 }
-BANDIT_GRADIENTS = {
+BANDIT_TD3 = {
     **BANDIT_REPLAY,
     "learning_starts": 256,
     "gradient_steps": 8,
     "lr": 2e-3,
     "exploration_noise": 0.5,
 }
-BANDIT_SAMPLES = {**BANDIT_REPLAY, "learning_starts": 256, "gradient_steps": 8, "lr": 2e-3}
+BANDIT_SQL = {**BANDIT_REPLAY, "learning_starts": 256, "gradient_steps": 8, "lr": 2e-3}
 CASES = {
-    "ppo, choices": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
-    "ppo, numbers": ("ppo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
-    "ppo, several": ("ppo", SEVERAL, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
-    "ppo, two rates, counted steps": (
+    "ppo, discrete": ("ppo", DISCRETE, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
+    "ppo, continuous": ("ppo", CONTINUOUS, {"minibatch_size": 64, "lr": 1e-2}, {"size": 256}),
+    "ppo, MultiDiscrete": ("ppo", MULTI_DISCRETE, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0}, {"size": 256}),
+    "ppo, two learning rates, gradient steps": (
         "ppo",
-        CHOICES,
+        DISCRETE,
         {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3, "gradient_steps": 30},
         {"size": 256, "episodes": 24},
     ),
-    "ppo, remembers": ("ppo", CHOICES, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0, "window": 3}, {"size": 256}),
-    "ppo, shared trunk, two rates": (
+    "ppo, recurrent": ("ppo", DISCRETE, {"minibatch_size": 64, "lr": 1e-2, "gamma": 0.0, "window": 3}, {"size": 256}),
+    "ppo, shared trunk, two learning rates": (
         "ppo",
-        CHOICES,
+        DISCRETE,
         {"minibatch_size": 64, "gamma": 0.0, "lr": 1e-2, "critic_lr": 5e-3},
         {"size": 256},
     ),
-    "rpo": ("rpo", NUMBERS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
-    "a2c, choices": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
-    "a2c, several": ("a2c", SEVERAL, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
-    "a2c, numbers": ("a2c", NUMBERS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
-    "a2c, shared trunk": ("a2c", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
-    "reinforce": ("reinforce", CHOICES, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
-    "reinforce, several": ("reinforce", SEVERAL, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
-    "reinforce, no baseline": ("reinforce", NUMBERS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
-    "trpo, choices": ("trpo", CHOICES, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
-    "trpo, several": ("trpo", SEVERAL, {"gamma": 0.0, "max_kl": 0.1}, {"size": 128}),
-    "trpo, numbers": ("trpo", NUMBERS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
-    "sac, numbers": ("sac", NUMBERS, BANDIT_REPLAY, {"size": 2000}),
-    "sac, choices": ("sac", CHOICES, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
-    "sql": ("sql", NUMBERS, {**BANDIT_SAMPLES, "reward_scale": 20, "particles": 16}, {"size": 2000}),
-    "iql, several": (
+    "rpo": ("rpo", CONTINUOUS, {"minibatch_size": 64, "lr": 1e-2, "perturbation": 0.2}, {"size": 256}),
+    "a2c, discrete": ("a2c", DISCRETE, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "a2c, MultiDiscrete": ("a2c", MULTI_DISCRETE, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
+    "a2c, continuous": ("a2c", CONTINUOUS, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "a2c, shared trunk": ("a2c", DISCRETE, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "reinforce": ("reinforce", DISCRETE, {"gamma": 0.0, "lr": 1e-2}, {"size": 64}),
+    "reinforce, MultiDiscrete": ("reinforce", MULTI_DISCRETE, {"gamma": 0.0, "lr": 2e-2}, {"size": 64}),
+    "reinforce, no baseline": ("reinforce", CONTINUOUS, {"gamma": 0.0, "lr": 1e-2, "baseline": "none"}, {"size": 64}),
+    "trpo, discrete": ("trpo", DISCRETE, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
+    "trpo, MultiDiscrete": ("trpo", MULTI_DISCRETE, {"gamma": 0.0, "max_kl": 0.1}, {"size": 128}),
+    "trpo, continuous": ("trpo", CONTINUOUS, {"gamma": 0.0, "max_kl": 0.05}, {"size": 128}),
+    "sac, continuous": ("sac", CONTINUOUS, BANDIT_REPLAY, {"size": 2000}),
+    "sac, discrete": ("sac", DISCRETE, {**BANDIT_REPLAY, "temperature": 0.05}, {"size": 2000}),
+    "sql": ("sql", CONTINUOUS, {**BANDIT_SQL, "reward_scale": 20, "particles": 16}, {"size": 2000}),
+    "iql, MultiDiscrete": (
         "iql",
-        SEVERAL,
+        MULTI_DISCRETE,
         {**BANDIT_REPLAY, "gradient_steps": 2, "expectile": 0.9, "temperature": 10.0},
         {"size": 2000},
     ),
-    "iql, numbers": ("iql", NUMBERS, {**BANDIT_REPLAY, "expectile": 0.9, "initial_log_std": 0.0}, {"size": 2000}),
-    "td3": ("td3", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
-    "ddpg": ("ddpg", NUMBERS, BANDIT_GRADIENTS, {"size": 2000}),
-    "dqn": ("dqn", CHOICES, BANDIT_DQN, {"size": 2000}),
-    "c51": ("c51", CHOICES, {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16}, {"size": 2000}),
+    "iql, continuous": ("iql", CONTINUOUS, {**BANDIT_REPLAY, "expectile": 0.9, "initial_log_std": 0.0}, {"size": 2000}),
+    "td3": ("td3", CONTINUOUS, BANDIT_TD3, {"size": 2000}),
+    "ddpg": ("ddpg", CONTINUOUS, BANDIT_TD3, {"size": 2000}),
+    "dqn": ("dqn", DISCRETE, BANDIT_DQN, {"size": 2000}),
+    "c51": ("c51", DISCRETE, {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16}, {"size": 2000}),
     "c51, dueling": (
         "c51",
-        CHOICES,
+        DISCRETE,
         {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16, "dueling": True},
         {"size": 2000},
     ),
     "rainbow": (
         "rainbow",
-        CHOICES,
+        DISCRETE,
         {**BANDIT_DQN, "lowest": -1, "highest": 2, "atoms": 16, "n_step": 1},
         {"type": "prioritized", "size": 2000},
     ),
-    "qr_dqn": ("qr_dqn", CHOICES, {**BANDIT_DQN, "quantiles": 16}, {"size": 2000}),
-    "dqn, prioritized": ("dqn", CHOICES, BANDIT_DQN, {"type": "prioritized", "size": 2000}),
-    "dqn, dueling, 3 steps": ("dqn", CHOICES, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
+    "qr_dqn": ("qr_dqn", DISCRETE, {**BANDIT_DQN, "quantiles": 16}, {"size": 2000}),
+    "dqn, prioritized": ("dqn", DISCRETE, BANDIT_DQN, {"type": "prioritized", "size": 2000}),
+    "dqn, dueling, 3 steps": ("dqn", DISCRETE, {**BANDIT_DQN, "dueling": True, "n_step": 3}, {"size": 2000}),
 }
 
 
 NETWORKS = {
-    "ppo, remembers": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}},
-    "ppo, shared trunk, two rates": {"trunk": {"hidden_dims": [32]}, "actor": {"hidden_dims": []}},
+    "ppo, recurrent": {"actor": {"type": "gru", "hidden_dims": [32], "hidden_size": 16}},
+    "ppo, shared trunk, two learning rates": {"trunk": {"hidden_dims": [32]}, "actor": {"hidden_dims": []}},
     "a2c, shared trunk": {"trunk": {"hidden_dims": [32]}, "actor": {"hidden_dims": []}},
     "sql": {"critic": {"hidden_dims": [64, 64]}},
 }
@@ -135,30 +136,31 @@ def case(request: pytest.FixtureRequest) -> str:
 
 
 def observe(spec: Spec, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-    """Random observations; the choice that pays is the largest legal element, the number that pays the first.
+    """Return random observations with a known best action, which `reward` compares with.
 
-    Of several choices each has elements of its own, and pays its share.
+    The best discrete action is the index of the largest legal element; each part of a MultiDiscrete action has its own
+    elements and share of the reward. The best continuous action is the first element.
     """
     state = rng.normal(size=(rows, spec.observation["state"].size)).astype(np.float32)
     if isinstance(spec.action, Box):
         return {"state": state}
     mask = rng.random(state.shape) < 0.7
-    for end, choices in zip(np.cumsum(spec.action.parts), spec.action.parts, strict=True):
-        mask[np.arange(rows), end - 1 - rng.integers(choices, size=rows)] = True
+    for end, size in zip(np.cumsum(spec.action.parts), spec.action.parts, strict=True):
+        mask[np.arange(rows), end - 1 - rng.integers(size, size=rows)] = True
     return {"state": state, "mask": mask}
 
 
 def reward(spec: Spec, observation: Columns, action: np.ndarray) -> np.ndarray:
     if not isinstance(spec.action, Box):
-        worth = np.where(observation["mask"], observation["state"], -np.inf)
-        best = [part.argmax(-1) for part in np.split(worth, np.cumsum(spec.action.parts)[:-1], axis=1)]
+        values = np.where(observation["mask"], observation["state"], -np.inf)
+        best = [part.argmax(-1) for part in np.split(values, np.cumsum(spec.action.parts)[:-1], axis=1)]
         return (action.reshape(len(action), -1) == np.stack(best, axis=1)).mean(-1, np.float32)
     wanted = np.clip(observation["state"][:, :1], -1, 1)
     return -np.abs(np.clip(action, -1, 1) - wanted).sum(-1).astype(np.float32)
 
 
 def episode(learner: Learner, spec: Spec, rng: np.random.Generator, draws: Draws, number: int) -> Trajectory:
-    """Eight steps in which each observation is drawn anew."""
+    """Eight steps with independent random observations."""
     observation = observe(spec, rng, 9)
     acted = {name: column[:8] for name, column in observation.items()}
     decision = act_in_turn(learner.policy(), acted, draws)
@@ -170,7 +172,7 @@ def episode(learner: Learner, spec: Spec, rng: np.random.Generator, draws: Draws
 
 
 def act_in_turn(policy: Policy, observation: Columns, draws: Draws) -> Decision:
-    """One step after the other, as in an episode; at once where nothing is remembered."""
+    """Act step by step, as in an episode; in one batch if the policy has no memory."""
     first = policy.act({name: column[:1] for name, column in observation.items()}, {}, Draws(0))
     if not first.memory:
         return policy.act(observation, {}, draws)
@@ -188,11 +190,11 @@ def feed(learner: Learner, case: str, episodes: int, seed: int = 0) -> None:
 
 
 def contents(learner: Learner) -> tuple[str, dict[str, bytes]]:
-    document, arrays = split(learner.state())
+    document, arrays = split_state(learner.state())
     return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
 
 
-def test_it_learns_what_pays(case: str) -> None:
+def test_learns_rewarded_action(case: str) -> None:
     learner, spec = make_learner(case), CASES[case][1]
     seen = observe(spec, np.random.default_rng(5), 2000)
 
@@ -204,7 +206,7 @@ def test_it_learns_what_pays(case: str) -> None:
     assert score() > (-0.2 if isinstance(spec.action, Box) else 0.85) > before + 0.1
 
 
-def test_one_seed_gives_one_result_and_another_seed_another(case: str) -> None:
+def test_result_depends_on_the_seed_alone(case: str) -> None:
     first, second, other = make_learner(case), make_learner(case), make_learner(case, seed=2)
     for learner in (first, second, other):
         feed(learner, case, 70)
@@ -214,7 +216,7 @@ def test_one_seed_gives_one_result_and_another_seed_another(case: str) -> None:
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_a_restored_learner_goes_on_identically(case: str, normalize: bool) -> None:
+def test_restored_learner_continues_bit_exactly(case: str, normalize: bool) -> None:
     one, other = (make_learner(case, s, normalize_obs=normalize, normalize_reward=normalize) for s in (1, 99))
     feed(one, case, 70)
     other.restore(one.state())
@@ -224,7 +226,7 @@ def test_a_restored_learner_goes_on_identically(case: str, normalize: bool) -> N
     assert contents(one) == contents(other)
 
 
-def test_two_learners_in_turns_learn_as_each_does_alone(case: str) -> None:
+def test_interleaved_learners_are_independent(case: str) -> None:
     alone, a, b = make_learner(case), make_learner(case), make_learner(case, seed=7)
     feed(alone, case, 80)
     spec, rngs, draws = CASES[case][1], [np.random.default_rng(s) for s in (0, 9)], [Draws(0), Draws(9)]
@@ -236,7 +238,7 @@ def test_two_learners_in_turns_learn_as_each_does_alone(case: str) -> None:
     assert contents(b) != contents(alone)
 
 
-def test_learners_in_threads_do_not_disturb_each_other(case: str) -> None:
+def test_learners_in_threads_are_independent(case: str) -> None:
     alone = make_learner(case)
     feed(alone, case, 60)
     results: dict[int, Learner] = {}
@@ -253,7 +255,7 @@ def test_learners_in_threads_do_not_disturb_each_other(case: str) -> None:
     assert contents(results[1]) == contents(alone)
 
 
-def test_what_clients_are_sent_acts_as_the_live_policy_does(case: str) -> None:
+def test_snapshot_for_clients_acts_like_the_live_policy(case: str) -> None:
     learner, spec = make_learner(case, normalize_obs=True), CASES[case][1]
     feed(learner, case, 70)
     seen = observe(spec, np.random.default_rng(3), 500)
@@ -264,20 +266,21 @@ def test_what_clients_are_sent_acts_as_the_live_policy_does(case: str) -> None:
         np.testing.assert_allclose(b.log_prob, a.log_prob, atol=1e-5)
 
 
-def test_what_clients_are_sent_holds_no_critic(case: str) -> None:
+def test_snapshot_contains_no_critic(case: str) -> None:
     names = make_learner(case).snapshot().weights
     assert names
     assert all(name.startswith(("actor.", "log_std", "low", "high", "choices")) for name in names)
 
 
-MASKED = {Actions.CHOICES: CHOICES, Actions.SEVERAL: SEVERAL}
+MASKED = {ActionKind.DISCRETE: DISCRETE, ActionKind.MULTI_DISCRETE: MULTI_DISCRETE}
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in ALGORITHMS.names() for kind in MASKED if kind in takes(name)]
+    ("name", "kind"),
+    [(name, kind) for name in ALGORITHMS.names() for kind in MASKED if kind in supported_actions(name)],
 )
-def test_it_never_draws_an_illegal_action(name: str, kind: Actions) -> None:
-    """Before it learns, when some act at random, and after; with chance and without."""
+def test_illegal_action_is_never_drawn(name: str, kind: ActionKind) -> None:
+    """Check sampled and greedy actions, before training (some algorithms then act at random) and after it."""
     spec, replays = MASKED[kind], "learning_starts" in ALGORITHMS.get(name).Config.model_fields
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **({"learning_starts": 64} if replays else {})}),
@@ -292,7 +295,7 @@ def test_it_never_draws_an_illegal_action(name: str, kind: Actions) -> None:
         for policy in (learner.policy(), learner.policy().greedy()):
             action = policy.act(seen, {}, Draws(1)).action
             assert in_range(spec.action, action)
-            assert permitted(spec.action, action, seen["mask"])
+            assert is_allowed(spec.action, action, seen["mask"])
 
     assert_legal()
     for number in range(12):
@@ -301,30 +304,30 @@ def test_it_never_draws_an_illegal_action(name: str, kind: Actions) -> None:
     assert_legal()
 
 
-def test_several_choices_are_cloned() -> None:
+def test_behavior_cloning_learns_multi_discrete_actions() -> None:
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": "bc", "train_frequency": 16, "gradient_steps": 2, "lr": 5e-3}),
         networks=parse_networks({}, "bc"),
         buffer=parse_buffer({"size": 4000}, "bc"),
     )
-    learner, rng = build_learner(SEVERAL, config, seed=1), np.random.default_rng(0)
+    learner, rng = build_learner(MULTI_DISCRETE, config, seed=1), np.random.default_rng(0)
     for number in range(400):
-        seen = observe(SEVERAL, rng, 9)
-        worth = np.where(seen["mask"], seen["state"], -np.inf)[:8]
-        action = np.stack([worth[:, :4].argmax(1), worth[:, 4:].argmax(1)], axis=1)
+        seen = observe(MULTI_DISCRETE, rng, 9)
+        values = np.where(seen["mask"], seen["state"], -np.inf)[:8]
+        action = np.stack([values[:, :4].argmax(1), values[:, 4:].argmax(1)], axis=1)
         columns = {f"obs.{name}": column for name, column in seen.items()} | {"action": action}
         columns |= {name: np.zeros(8, np.float32) for name in ("reward", "log_prob")}
         learner.learn([Trajectory(learner.version, columns, episode=number, terminated=True)])
-    seen = observe(SEVERAL, rng, 2000)
-    assert reward(SEVERAL, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean() > 0.85
+    seen = observe(MULTI_DISCRETE, rng, 2000)
+    assert reward(MULTI_DISCRETE, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean() > 0.85
 
 
-def test_what_is_refused_is_counted() -> None:
-    learner = make_learner("ppo, choices")
-    feed(learner, "ppo, choices", 40)
+def test_rejected_steps_are_counted() -> None:
+    learner = make_learner("ppo, discrete")
+    feed(learner, "ppo, discrete", 40)
     assert learner.version == 1
     rng, draws = np.random.default_rng(0), Draws(0)
-    stale = episode(learner, CHOICES, rng, draws, 1)
+    stale = episode(learner, DISCRETE, rng, draws, 1)
     old = Trajectory(0, stale.columns, terminated=True)
     steps = learner.steps
     learner.learn([old])
@@ -332,19 +335,19 @@ def test_what_is_refused_is_counted() -> None:
 
 
 @pytest.mark.parametrize("column", ["obs.state", "reward", "log_prob"])
-def test_a_number_that_is_none_is_refused_with_its_place(column: str) -> None:
-    learner = make_learner("ppo, choices")
-    good = episode(learner, CHOICES, np.random.default_rng(0), Draws(0), 1)
-    spoilt = good.columns[column].copy()
-    spoilt[5] = np.inf
+def test_non_finite_value_is_rejected_with_its_position(column: str) -> None:
+    learner = make_learner("ppo, discrete")
+    good = episode(learner, DISCRETE, np.random.default_rng(0), Draws(0), 1)
+    invalid = good.columns[column].copy()
+    invalid[5] = np.inf
     before = contents(learner)
     with pytest.raises(NumericalError, match=rf"{column} is .*inf.* at step 5, 5 steps into its episode"):
-        learner.learn([Trajectory(0, {**good.columns, column: spoilt})])
+        learner.learn([Trajectory(0, {**good.columns, column: invalid})])
     assert contents(learner) == before
 
 
-def test_what_an_older_version_did_is_learnt_from_with_less_weight() -> None:
-    name, spec, options, buffer = CASES["ppo, choices"]
+def test_stale_steps_have_lower_importance_weight() -> None:
+    name, spec, options, buffer = CASES["ppo, discrete"]
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **options}),
         networks=parse_networks({}, name),

@@ -1,4 +1,4 @@
-"""What every buffer promises, whatever its batches mean."""
+"""Contract of all buffers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl4sys.buffers.base import Buffer, Demand, Provided
+from rl4sys.buffers.base import Buffer, BufferResources, Demand
 from rl4sys.config import parse
-from rl4sys.experiment.checkpoint import CheckpointStore
-from rl4sys.experiment.tree import split
 from rl4sys.registry import BUFFERS
+from rl4sys.runs.checkpoint import CheckpointStore
+from rl4sys.runs.state_tree import split_state
 
 from ..buffers.steps import batches, drain, trajectory
 
@@ -52,13 +52,15 @@ def build(case: str) -> Buffer:
     name = case.partition(",")[0]
     demand = DEMAND
     if name == "union":
-        demand = Demand(**{**vars(DEMAND), "provided": Provided(pools={"old": [trajectory(900, 9, end="terminated")]})})
+        demand = Demand(
+            **{**vars(DEMAND), "resources": BufferResources(pools={"old": [trajectory(900, 9, end="terminated")]})}
+        )
     buffer: Buffer = BUFFERS.get(name)(parse(BUFFERS.get(name).Config, {"type": name, **CASES[case]}), demand)
     return buffer
 
 
 def feed(buffer: Buffer, steps: int, seed: int = 0) -> None:
-    """Episodes of three systems in turns, in trajectories of odd lengths, ended in all ways."""
+    """Interleaved episodes of three systems, in trajectories of odd lengths, with all kinds of ends."""
     rng = np.random.default_rng(seed)
     episodes, offsets, taken = [3 * seed * 1000, 3 * seed * 1000 + 1, 3 * seed * 1000 + 2], [0, 0, 0], 0
     while taken < steps:
@@ -76,41 +78,41 @@ def feed(buffer: Buffer, steps: int, seed: int = 0) -> None:
 
 
 def fingerprint(buffer: Buffer) -> tuple[str, dict[str, bytes]]:
-    document, arrays = split(buffer.state())
+    document, arrays = split_state(buffer.state())
     return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
 
 
-def test_a_buffer_says_exactly_when_a_batch_is_due(make_buffer: MakeBuffer) -> None:
+def test_steps_to_next_update_is_exact(make_buffer: MakeBuffer) -> None:
     buffer, number = make_buffer(), 0
     for _ in range(4):
-        for missing in range(buffer.wants(), 0, -1):
-            assert buffer.wants() == missing
+        for missing in range(buffer.steps_to_next_update(), 0, -1):
+            assert buffer.steps_to_next_update() == missing
             assert drain(buffer) == []
             assert buffer.add(trajectory(number, 1, episode=number, end="terminated"), version=0) == 1
             number += 1
         assert drain(buffer) != []
-        assert drain(buffer) == [], "what was given is no longer due"
-        assert buffer.wants() >= 1
+        assert drain(buffer) == [], "a batch should be due only once"
+        assert buffer.steps_to_next_update() >= 1
 
 
 @pytest.mark.parametrize("steps", [1, 5, 28, 33, 100])
-def test_a_restored_buffer_goes_on_identically(make_buffer: MakeBuffer, steps: int) -> None:
+def test_restored_buffer_continues_identically(make_buffer: MakeBuffer, steps: int) -> None:
     one, other = make_buffer(), make_buffer()
     feed(one, steps)
     other.restore(one.state())
     assert fingerprint(other) == fingerprint(one)
     for buffer in (one, other):
-        # Goes on episodes that are open, and takes in more than either ring holds.
+        # Continues open episodes and adds more steps than either ring stores.
         buffer.add(trajectory(40, 6, episode=1, offset=3, end="truncated"), version=0)
         feed(buffer, 60, seed=1)
         buffer.add(trajectory(0, 9, episode=77777), version=0)
     found = drain(one, seed=5)
-    assert found != [], "buffers with nothing to give are equal too easily"
+    assert found != [], "the buffers should have batches to compare"
     assert drain(other, seed=5) == found
     assert fingerprint(other) == fingerprint(one)
 
 
-def test_a_buffer_comes_back_from_disk_as_it_was(make_buffer: MakeBuffer, tmp_path: Path) -> None:
+def test_buffer_round_trips_through_disk(make_buffer: MakeBuffer, tmp_path: Path) -> None:
     one, other, store = make_buffer(), make_buffer(), CheckpointStore(tmp_path)
     for step in range(1, 6):
         feed(one, 13, seed=step)
@@ -122,7 +124,7 @@ def test_a_buffer_comes_back_from_disk_as_it_was(make_buffer: MakeBuffer, tmp_pa
     assert fingerprint(other) == fingerprint(one)
 
 
-def test_an_empty_buffer_comes_back_from_disk(make_buffer: MakeBuffer, tmp_path: Path) -> None:
+def test_empty_buffer_round_trips_through_disk(make_buffer: MakeBuffer, tmp_path: Path) -> None:
     one, other, store = make_buffer(), make_buffer(), CheckpointStore(tmp_path)
     store.save(0, {"buffer": one.state()}, None)
     other.restore(store.load().state["buffer"])
@@ -131,7 +133,7 @@ def test_an_empty_buffer_comes_back_from_disk(make_buffer: MakeBuffer, tmp_path:
     assert fingerprint(other) == fingerprint(one)
 
 
-def test_one_seed_gives_one_series_of_batches_and_another_seed_another(make_buffer: MakeBuffer) -> None:
+def test_seed_determines_the_batches(make_buffer: MakeBuffer) -> None:
     first, second, other = make_buffer(), make_buffer(), make_buffer()
     for buffer in (first, second, other):
         buffer.add(trajectory(0, 30, episode=1), version=0)
@@ -143,20 +145,20 @@ def test_one_seed_gives_one_series_of_batches_and_another_seed_another(make_buff
     )
 
 
-def test_the_state_of_a_buffer_is_not_changed_by_what_it_draws(make_buffer: MakeBuffer) -> None:
+def test_sampling_does_not_change_the_state(make_buffer: MakeBuffer) -> None:
     buffer = make_buffer()
     buffer.add(trajectory(0, 5, episode=1), version=0)
     state = buffer.state()
-    before = {name: array.copy() for name, array in split(state)[1].items()}
+    before = {name: array.copy() for name, array in split_state(state)[1].items()}
     buffer.add(trajectory(50, 4, episode=3), version=0)
     drain(buffer)
-    after = split(state)[1]
+    after = split_state(state)[1]
     assert before
     assert all(np.array_equal(after[name], column) for name, column in before.items())
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_only_an_episode_that_terminated_is_told_to_have(make_buffer: MakeBuffer, end: str) -> None:
+def test_only_terminated_episodes_are_marked_terminated(make_buffer: MakeBuffer, end: str) -> None:
     buffer = make_buffer()
     buffer.add(trajectory(0, 8, episode=1, end=end, goal=8.0), version=0)
     found = [bool(flag) for batch in batches(buffer) for flag in np.ravel(batch["terminated"][batch["action"] < 900])]
@@ -167,7 +169,7 @@ def test_only_an_episode_that_terminated_is_told_to_have(make_buffer: MakeBuffer
         assert set(batch) >= {"obs.state", "next_obs.state", "action", "reward", "terminated"}
 
 
-def test_what_a_step_led_to_is_what_followed_it(make_buffer: MakeBuffer) -> None:
+def test_next_observation_is_the_following_observation(make_buffer: MakeBuffer) -> None:
     buffer = make_buffer()
     for start in range(0, 60, 4):
         buffer.add(
@@ -175,5 +177,5 @@ def test_what_a_step_led_to_is_what_followed_it(make_buffer: MakeBuffer) -> None
         )
         for batch in batches(buffer, seed=start):
             moved = batch["next_obs.state"][..., 0] - batch["obs.state"][..., 0]
-            assert ((moved == 1) | (moved == 2)).all(), "one step, or the two that are taken together"
+            assert ((moved == 1) | (moved == 2)).all(), "one step, or two with n_step 2"
             assert (batch["obs.state"][..., 0] == batch["action"]).all()

@@ -1,1 +1,1 @@
-"""The C++ client, against the Python one."""
+"""Tests of the C++ client against the Python client and server."""

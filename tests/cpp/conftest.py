@@ -1,4 +1,4 @@
-"""The C++ client, built once for all tests that run its programs."""
+"""Fixtures that build the C++ client once for all tests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Binary = Callable[[str], Path]
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """The directory of the build; what `make cpp` has built already is not built again."""
+    """Build directory, shared with `make cpp`; only outdated files are rebuilt."""
     if shutil.which("cmake") is None or shutil.which("grpc_cpp_plugin") is None:
-        pytest.skip("the libraries of the C++ client are not installed: make cpp installs them")
+        pytest.skip("the libraries of the C++ client are not installed; run make cpp")
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:
-        # Test processes that run side by side share the build.
+        # Parallel test processes share the build.
         fcntl.flock(lock, fcntl.LOCK_EX)
         for arguments in (
             ["-S", str(ROOT / "cpp"), "-B", str(BUILD)],
@@ -36,7 +36,7 @@ def built() -> Path:
 
 @pytest.fixture(scope="session")
 def binary(built: Path) -> Binary:
-    """Where a program of the build is."""
+    """Return a function that finds a program of the build."""
 
     def find(name: str) -> Path:
         places = (built / "tests" / name, built / "examples" / "lunar_lander" / name, built / "benchmarks" / name)

@@ -1,4 +1,4 @@
-"""The C++ client against a real server, alone and beside the Python client."""
+"""The C++ client with a real server, alone and together with the Python client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARCHIVING = "journal: archive\n"
 
 
 class Drive:
-    """The program ``drive``: a system that decides as fast as it can, or with a pause after each step."""
+    """Process of the program ``drive``, which decides as fast as possible or with a pause after each step."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -36,7 +36,7 @@ class Drive:
         assert self._process.stdout.readline() == "ready\n"
 
     def stop(self) -> dict[str, Any]:
-        """End it in order; what it saw."""
+        """Stop the process cleanly and return its measurements."""
         os.kill(self._process.pid, signal.SIGTERM)
         return self.result()
 
@@ -89,25 +89,26 @@ def drive(binary: Binary, tmp_path: Path) -> Iterator[StartDrive]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Keeps all that it learnt from, so that it can be looked at."""
+    """Server with an archiving journal, so that tests can count the received steps."""
     folder = tmp_path_factory.mktemp("server")
     (folder / "server.yaml").write_text(ARCHIVING)
     with running_server(folder / "live", "--config", str(folder / "server.yaml")) as running:
         yield running
 
 
-def test_a_cpp_system_is_learnt_from_and_adopts_what_was_learnt(server: LiveServer, drive: StartDrive) -> None:
+def test_cpp_client_sends_steps_and_adopts_new_models(server: LiveServer, drive: StartDrive) -> None:
     seen = drive(server.address, "cpp", threads=2, pause=500).result()
     assert seen["decisions"] == seen["steps_acknowledged"] == 4000
     assert seen["dropped_steps"] == seen["fallback_decisions"] == seen["trajectories_refused"] == 0
     assert seen["versions_adopted"] > 2
-    policy = server.await_policy("cpp", lambda policy: policy.steps_used == 4000)
+    policy = server.wait_for_policy("cpp", lambda policy: policy.steps_used == 4000)
     assert policy.version > 40
 
 
 def decide_again(config: dict[str, Any], observations: list[list[float]]) -> list[RL4SysAction]:
-    """What a client in Python makes of the same observations."""
+    """Return the actions of a Python client for the same observations."""
     with RL4SysAgent(config) as agent:
+        assert agent.wait_for_model(60.0)
         trajectory, actions = None, []
         for observation in observations:
             trajectory, action = agent.request_for_action(trajectory, np.asarray(observation, np.float32))
@@ -116,14 +117,14 @@ def decide_again(config: dict[str, Any], observations: list[list[float]]) -> lis
     return actions
 
 
-def test_the_same_seed_and_version_give_the_same_actions_in_both_languages(
+def test_same_seed_and_version_give_same_actions_in_both_languages(
     server: LiveServer, drive: StartDrive, tmp_path: Path
 ) -> None:
     changes = {"seed": 7, "pin_version": 0, "policy_id": "twins"}
     with RL4SysAgent(
         {"client_id": "maker", **SIZES, **SMALL_PPO, "policy_id": "twins", "server": {"address": server.address}}
     ):
-        server.await_policy("twins", lambda policy: policy.state == "learning")
+        server.wait_for_policy("twins", lambda policy: policy.state == "learning")
     seen = drive(server.address, "twin", steps=100, **changes).result()
     config = {"client_id": "other_twin", **SIZES, **SMALL_PPO, **changes, "server": {"address": server.address}}
     actions = decide_again({**config, "outbox": {"spool": str(tmp_path / "python")}}, seen["observations"])
@@ -132,15 +133,15 @@ def test_the_same_seed_and_version_give_the_same_actions_in_both_languages(
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
 
 
-def test_several_choices_at_once_are_learnt_from_and_the_same_in_both_languages(
+def test_multi_discrete_actions_are_learned_and_equal_in_both_languages(
     server: LiveServer, drive: StartDrive, tmp_path: Path
 ) -> None:
     sizes = {**SIZES, "action": [2, 3, 4]}
-    learnt = drive(server.address, "several", pause=500, **sizes).result()
-    assert learnt["steps_acknowledged"] == 2000
-    assert learnt["fallback_decisions"] == learnt["trajectories_refused"] == 0
-    assert learnt["versions_adopted"] > 2
-    changes = {**sizes, "seed": 7, "pin_version": learnt["version"], "policy_id": "several"}
+    learned = drive(server.address, "several", pause=500, **sizes).result()
+    assert learned["steps_acknowledged"] == 2000
+    assert learned["fallback_decisions"] == learned["trajectories_refused"] == 0
+    assert learned["versions_adopted"] > 2
+    changes = {**sizes, "seed": 7, "pin_version": learned["version"], "policy_id": "several"}
     seen = drive(server.address, "pinned", steps=100, **changes).result()
     config = {"client_id": "other", **SMALL_PPO, **changes, "server": {"address": server.address}}
     actions = decide_again({**config, "outbox": {"spool": str(tmp_path / "python")}}, seen["observations"])
@@ -149,7 +150,7 @@ def test_several_choices_at_once_are_learnt_from_and_the_same_in_both_languages(
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
 
 
-def test_python_and_cpp_clients_of_one_policy_both_contribute(server: LiveServer, drive: StartDrive) -> None:
+def test_python_and_cpp_clients_share_a_policy(server: LiveServer, drive: StartDrive) -> None:
     system = drive(server.address, "in_cpp", steps=10**9, pause=500, policy_id="shared")
     system.await_greeting()
     config = {"client_id": "in_python", **SIZES, **SMALL_PPO, "policy_id": "shared", "max_staleness": 10**6}
@@ -163,7 +164,7 @@ def test_python_and_cpp_clients_of_one_policy_both_contribute(server: LiveServer
             versions.add(action.version)
             time.sleep(0.0005)
         assert agent.flush(60) or agent.statistics().steps_waiting < 64
-        found = server.await_policy("shared", lambda policy: len(policy.clients) == 2)
+        found = server.wait_for_policy("shared", lambda policy: len(policy.clients) == 2)
         contributed = {client.client_id: client.steps_received for client in found.clients}
     assert min(contributed.values()) > 500
     assert len(versions) > 2
@@ -172,40 +173,38 @@ def test_python_and_cpp_clients_of_one_policy_both_contribute(server: LiveServer
     assert server.archived_steps("shared") >= seen["steps_acknowledged"] + 900
 
 
-def test_a_server_that_is_killed_and_comes_back_costs_a_cpp_system_nothing(tmp_path: Path, drive: StartDrive) -> None:
+def test_cpp_client_loses_nothing_when_the_server_is_killed(tmp_path: Path, drive: StartDrive) -> None:
     (tmp_path / "server.yaml").write_text(ARCHIVING)
     dice = random.Random(3)
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
         system = drive(server.address, "killed", steps=10**9, threads=2, pause=2000)
         system.await_greeting()
-        for life in range(6):
-            if life % 2:
-                server.await_policy("killed", lambda policy: len(policy.clients) == 1)
+        for attempt in range(6):
+            if attempt % 2:
+                server.wait_for_policy("killed", lambda policy: len(policy.clients) == 1)
             time.sleep(dice.uniform(0.0, 1.0))
             server.kill()
             time.sleep(dice.uniform(0.0, 0.5))
             server.start()
-        server.await_policy("killed", lambda policy: any(client.steps_received for client in policy.clients))
+        server.wait_for_policy("killed", lambda policy: any(client.steps_received for client in policy.clients))
         seen = system.stop()
-        assert seen["reasons"] == [""], "the last model stays in use while the server is away"
+        assert seen["reasons"] == [""], "the last model stays in use while the server is down"
         assert seen["dropped_steps"] == seen["steps_waiting"] == 0
         assert seen["steps_acknowledged"] == seen["decisions"] > 2000
         total = server.archived_steps("killed")
-        assert total == seen["steps_acknowledged"], "each exactly once"
-        server.await_policy("killed", lambda policy: policy.steps_used == total)
-    # Decisions that waited for a connection, a backoff or an answer would take up most of the time it was away.
+        assert total == seen["steps_acknowledged"], "each step arrives exactly once"
+        server.wait_for_policy("killed", lambda policy: policy.steps_used == total)
+    # Decisions that waited for the network would take most of the time without a server.
     assert seen["seconds_deciding"] < 0.2 * seen["elapsed"]
 
 
-def test_without_a_server_a_cpp_system_runs_on_the_fallback_and_learns_when_one_comes(
-    tmp_path: Path, drive: StartDrive
-) -> None:
+def test_cpp_client_uses_the_fallback_until_a_server_is_available(tmp_path: Path, drive: StartDrive) -> None:
     server = LiveServer(tmp_path / "live")
     system = drive(server.address, "early", steps=10**9, pause=500, server={"timeout_seconds": 0.1})
     system.await_greeting()
     server.start()
     try:
-        server.await_policy("early", lambda policy: policy.version > 2)
+        server.wait_for_policy("early", lambda policy: policy.version > 2)
         seen = system.stop()
     finally:
         server.stop()
@@ -213,12 +212,12 @@ def test_without_a_server_a_cpp_system_runs_on_the_fallback_and_learns_when_one_
     assert seen["steps_acknowledged"] == seen["decisions"] - seen["fallback_decisions"] > 128
 
 
-def test_what_a_killed_cpp_process_had_on_disk_is_sent_by_a_python_one(tmp_path: Path, drive: StartDrive) -> None:
+def test_python_client_sends_spool_of_killed_cpp_client(tmp_path: Path, drive: StartDrive) -> None:
     (tmp_path / "server.yaml").write_text(ARCHIVING)
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
         system = drive(server.address, "heir", steps=10**9, pause=100, outbox={"memory_bytes": 0})
         system.await_greeting()
-        server.await_policy("heir", lambda policy: policy.steps_received > 0)
+        server.wait_for_policy("heir", lambda policy: policy.steps_received > 0)
         server.kill()
         spool = tmp_path / "spool" / "heir"
         eventually(lambda: list(spool.glob("*/*.segment")))
@@ -231,7 +230,7 @@ def test_what_a_killed_cpp_process_had_on_disk_is_sent_by_a_python_one(tmp_path:
         assert server.archived_steps("heir") > before
 
 
-def test_tokens_and_certificates_work_and_a_wrong_token_is_told(tmp_path: Path, drive: StartDrive) -> None:
+def test_tls_and_tokens_work_and_a_wrong_token_is_rejected(tmp_path: Path, drive: StartDrive) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
@@ -239,8 +238,8 @@ def test_tokens_and_certificates_work_and_a_wrong_token_is_told(tmp_path: Path, 
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     (tmp_path / "tokens").write_text("let-me-in policies=*\n")
     options = {"--tls-cert": "cert.pem", "--tls-key": "key.pem", "--token-file": "tokens"}
-    words = [word for option, name in options.items() for word in (option, str(tmp_path / name))]
-    with running_server(tmp_path / "live", *words) as server:
+    arguments = [part for option, name in options.items() for part in (option, str(tmp_path / name))]
+    with running_server(tmp_path / "live", *arguments) as server:
         tls = {"ca": "ca.pem"}
         seen = drive(server.address, "known", steps=200, server={"tls": tls, "token": "let-me-in"}).result()
         assert seen["steps_acknowledged"] == 200
@@ -248,7 +247,7 @@ def test_tokens_and_certificates_work_and_a_wrong_token_is_told(tmp_path: Path, 
         assert "check server.token" in refusal
 
 
-def test_settings_that_the_server_refuses_end_the_program_with_its_words(server: LiveServer, drive: StartDrive) -> None:
+def test_rejected_settings_end_the_program_with_the_server_message(server: LiveServer, drive: StartDrive) -> None:
     refusal = drive(server.address, "wrong", algorithm={"name": "ppo", "lr": -1}).refusal()
     assert "algorithm.lr" in refusal
     assert "refused" in refusal

@@ -1,4 +1,4 @@
-"""The C++ Lunar Lander against Gymnasium's: the same laws, so the same flights for the same chance."""
+"""Comparison of the C++ Lunar Lander with the environment of Gymnasium."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.cpp.conftest import Binary
 
 lunar_lander = pytest.importorskip("gymnasium.envs.box2d.lunar_lander")
 
-MOST_MOVES = 1000
-FALSE_ALARM = 1e-4
-"""How often two samples of one distribution are taken for different."""
+MAX_MOVES = 1000
+SIGNIFICANCE = 1e-4
+"""Significance level: probability of rejecting two samples of the same distribution."""
 
 ACTIONS = {"coast": 0, "left": 1, "main": 2, "right": 3}
 
@@ -31,7 +31,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @dataclass(frozen=True)
 class Sample:
-    """Of each flight, what it returned and how many moves it took."""
+    """Return and number of moves of each flight."""
 
     returns: Numbers
     moves: Numbers
@@ -39,7 +39,7 @@ class Sample:
 
 @pytest.fixture(scope="session")
 def run(binary: Binary) -> Run:
-    """Runs the program that flies by rule."""
+    """Return a function that runs lunar_lander_flights."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(binary("lunar_lander_flights")), *arguments]
@@ -53,51 +53,51 @@ def run(binary: Binary) -> Run:
     [("random", False, 600), ("heuristic", False, 500), ("main", False, 400), ("heuristic", True, 300)],
 )
 def test_flights_are_distributed_as_in_gymnasium(run: Run, policy: str, wind: bool, episodes: int) -> None:
-    ours = flown_in_cpp(run, policy, episodes, *windy(wind))
-    theirs = flown_in_gymnasium(policy, episodes, wind)
+    ours = fly_in_cpp(run, policy, episodes, *windy(wind))
+    theirs = fly_in_gymnasium(policy, episodes, wind)
 
-    assert same_distribution(ours.returns, theirs.returns) > FALSE_ALARM
-    assert same_distribution(ours.moves, theirs.moves) > FALSE_ALARM
+    assert p_value(ours.returns, theirs.returns) > SIGNIFICANCE
+    assert p_value(ours.moves, theirs.moves) > SIGNIFICANCE
 
 
 @pytest.mark.parametrize("wrong", [["--gravity", "-11"], ["--wind"]])
-def test_a_wrong_lander_is_told_apart(run: Run, wrong: list[str]) -> None:
-    # By the heuristic, which lives to see the difference: flown at random the lander is down too soon.
-    ours = flown_in_cpp(run, "heuristic", 500, *wrong)
-    theirs = flown_in_gymnasium("heuristic", 500, False)
+def test_modified_lander_is_detected(run: Run, wrong: list[str]) -> None:
+    # With the heuristic: random flights are too short to show a difference.
+    ours = fly_in_cpp(run, "heuristic", 500, *wrong)
+    theirs = fly_in_gymnasium("heuristic", 500, False)
 
-    assert same_distribution(ours.returns, theirs.returns) < FALSE_ALARM
-    assert same_distribution(ours.moves, theirs.moves) < FALSE_ALARM
+    assert p_value(ours.returns, theirs.returns) < SIGNIFICANCE
+    assert p_value(ours.moves, theirs.moves) < SIGNIFICANCE
 
 
 @pytest.mark.parametrize("wind", [False, True])
 @pytest.mark.parametrize("policy", ["coast", "random", "heuristic", "main", "left", "right"])
-def test_the_same_chance_gives_the_same_first_moves(run: Run, policy: str, wind: bool) -> None:
+def test_same_random_numbers_give_same_first_moves(run: Run, policy: str, wind: bool) -> None:
     for seed in range(1, 9):
         ours = moves_in_cpp(run, policy, seed, *windy(wind))[:20]
-        theirs = replayed_in_gymnasium(seed, ours[:, 0], wind)
+        theirs = replay_in_gymnasium(seed, ours[:, 0], wind)
 
         assert np.abs(ours[:, 2:] - theirs[:, 1:]).max() < 1e-4
         assert np.abs(ours[:, 1] - theirs[:, 0]).max() < 1e-2  # rewards are differences of numbers around 200
 
 
 @pytest.mark.parametrize(("seed", "wrong"), [(2, []), (1, ["--gravity", "-10.1"]), (1, ["--wind"])])
-def test_another_seed_or_world_gives_other_first_moves(run: Run, seed: int, wrong: list[str]) -> None:
+def test_other_seed_or_physics_gives_other_first_moves(run: Run, seed: int, wrong: list[str]) -> None:
     ours = moves_in_cpp(run, "coast", seed, *wrong)[:20]
-    theirs = replayed_in_gymnasium(1, ours[:, 0], wind=False)
+    theirs = replay_in_gymnasium(1, ours[:, 0], wind=False)
 
     assert np.abs(ours[:, 2:] - theirs[:, 1:]).max() > 1e-3
 
 
 @pytest.mark.parametrize("policy", ["random", "heuristic"])
-def test_the_same_chance_gives_the_same_flight_down_to_the_ground(run: Run, policy: str) -> None:
+def test_same_random_numbers_give_same_flight_until_touchdown(run: Run, policy: str) -> None:
     for seed in range(1, 21):
         ours = moves_in_cpp(run, policy, seed)
-        theirs = replayed_in_gymnasium(seed, ours[:, 0], wind=False)
+        theirs = replay_in_gymnasium(seed, ours[:, 0], wind=False)
         descent = min(_until_touchdown(ours[:, 8:]), _until_touchdown(theirs[:, 7:]))
 
         assert descent > 40
-        # Where a leg meets the limit of its joint, Box2D 2.4 brakes it over two steps and 2.3 in one.
+        # At a joint limit, Box2D 2.4 brakes a leg over two steps, Box2D 2.3 over one.
         assert np.abs(ours[:descent, 2:] - theirs[:descent, 1:]).max() < 0.03
 
 
@@ -107,37 +107,37 @@ def test_the_same_chance_gives_the_same_flight_down_to_the_ground(run: Run, poli
         (["--policy", "bold"], "--policy should be random, heuristic, coast, left, main or right, got 'bold'"),
         (["--episodes", "-1"], "--episodes should be a whole number, 0 or more, got '-1'"),
         (["--gravity", "10 m/s"], "--gravity should be a number, got '10 m/s'"),
-        (["--seed"], "--seed lacks its value"),
+        (["--seed"], "--seed needs a value"),
         (["--speed", "3"], "--speed is not an option; see --help"),
     ],
 )
-def test_a_wrong_option_is_refused_with_a_reason(run: Run, arguments: list[str], message: str) -> None:
+def test_invalid_option_is_rejected(run: Run, arguments: list[str], message: str) -> None:
     refused = run(*arguments)
 
     assert refused.returncode == 2
     assert refused.stderr == f"lunar_lander_flights: {message}\n"
 
 
-def test_samples_of_one_distribution_are_rarely_told_apart() -> None:
+def test_p_values_of_equal_distributions_are_uniform() -> None:
     generator = np.random.default_rng(1)
-    alike = [same_distribution(generator.normal(size=300), generator.normal(size=500)) for _ in range(400)]
+    alike = [p_value(generator.normal(size=300), generator.normal(size=500)) for _ in range(400)]
 
     assert 0.5 * 0.1 < np.mean(np.asarray(alike) < 0.1) < 1.5 * 0.1
 
 
-def test_samples_that_lie_apart_are_told_apart() -> None:
+def test_different_distributions_are_detected() -> None:
     generator = np.random.default_rng(1)
 
-    assert same_distribution(generator.normal(size=500), generator.normal(0.5, size=500)) < FALSE_ALARM
+    assert p_value(generator.normal(size=500), generator.normal(0.5, size=500)) < SIGNIFICANCE
 
 
-def same_distribution(one: Numbers, other: Numbers) -> float:
-    """How likely samples of one distribution lie so far apart: Kolmogorov and Smirnov's test, for large samples."""
+def p_value(one: Numbers, other: Numbers) -> float:
+    """Return the p-value of the two-sample Kolmogorov-Smirnov test (asymptotic)."""
     everywhere = np.concatenate([one, other])
     distance = np.abs(_distribution(one, everywhere) - _distribution(other, everywhere)).max()
     scaled = distance * math.sqrt(len(one) * len(other) / (len(one) + len(other)))
     if scaled < 0.3:
-        return 1.0  # to nine digits, where the series below hardly converges
+        return 1.0  # exact to nine digits; the series below converges slowly here
     return 2 * sum((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 101))
 
 
@@ -145,7 +145,7 @@ def _distribution(sample: Numbers, at: Numbers) -> Numbers:
     return np.searchsorted(np.sort(sample), at, side="right") / len(sample)
 
 
-def flown_in_cpp(run: Run, policy: str, episodes: int, *options: str) -> Sample:
+def fly_in_cpp(run: Run, policy: str, episodes: int, *options: str) -> Sample:
     flown = run("--policy", policy, "--episodes", str(episodes), "--seed", "1", *options)
     assert flown.returncode == 0, flown.stderr
     rows = [line.split() for line in flown.stdout.splitlines()]
@@ -158,7 +158,7 @@ def windy(wind: bool) -> list[str]:
 
 
 @cache
-def flown_in_gymnasium(policy: str, episodes: int, wind: bool) -> Sample:
+def fly_in_gymnasium(policy: str, episodes: int, wind: bool) -> Sample:
     env = gymnasium.make("LunarLander-v3", enable_wind=wind).unwrapped
     decide = _policy(policy, env)
     flown = [_fly(env, decide, seed) for seed in range(episodes)]
@@ -177,7 +177,7 @@ def _policy(name: str, env: Any) -> Callable[[Any], int]:
 def _fly(env: Any, decide: Callable[[Any], int], seed: int) -> tuple[float, int]:
     observation, _ = env.reset(seed=seed)
     total, moves, terminated = 0.0, 0, False
-    while not terminated and moves < MOST_MOVES:
+    while not terminated and moves < MAX_MOVES:
         observation, reward, terminated, _, _ = env.step(decide(observation))
         total += float(reward)
         moves += 1
@@ -185,16 +185,16 @@ def _fly(env: Any, decide: Callable[[Any], int], seed: int) -> tuple[float, int]
 
 
 def moves_in_cpp(run: Run, policy: str, seed: int, *options: str) -> Numbers:
-    """A row for each move of a flight: action, reward, observation."""
+    """Return one row per move: action, reward, observation."""
     flown = run("--policy", policy, "--episodes", "1", "--seed", str(seed), "--moves", *options)
     lines = [line.split()[1:] for line in flown.stdout.splitlines() if line.startswith("move ")]
     return np.array(lines, dtype=np.float64)
 
 
-def replayed_in_gymnasium(seed: int, actions: Sequence[float] | Numbers, wind: bool) -> Numbers:
-    """A row for each move that the same actions give where chance is the same: reward, observation."""
+def replay_in_gymnasium(seed: int, actions: Sequence[float] | Numbers, wind: bool) -> Numbers:
+    """Replay actions with the same random numbers; returns one row per move: reward, observation."""
     env: Any = gymnasium.make("LunarLander-v3", enable_wind=wind).unwrapped
-    env.np_random = SameChance(seed)
+    env.np_random = SharedDraws(seed)
     env.reset()
     rows = []
     for action in actions:
@@ -203,8 +203,8 @@ def replayed_in_gymnasium(seed: int, actions: Sequence[float] | Numbers, wind: b
     return np.array(rows)
 
 
-class SameChance:
-    """Stands in for numpy's generator and draws what the C++ lander draws."""
+class SharedDraws:
+    """Replacement for the numpy generator with the random numbers of the C++ lander."""
 
     def __init__(self, seed: int) -> None:
         self._draws = Draws(seed)

@@ -1,4 +1,4 @@
-"""The C++ client reads a client's file as the Python client does, mistakes included."""
+"""Both clients read config files identically and report the same errors."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ DATA = ROOT / "tests" / "data"
 SIZES = {"observation": 8, "action": 4}
 NUMBERS = {"observation": 3, "action": {"size": 2, "low": -1, "high": [1, 2]}}
 
-Show = Callable[..., "subprocess.CompletedProcess[str]"]
+ShowConfig = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def show(binary: Binary) -> Show:
-    """What the C++ client says of a file."""
+def show_config(binary: Binary) -> ShowConfig:
+    """Return a function that runs show_config on a file."""
 
     def run(path: Path, changes: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         overrides = [] if changes is None else [json.dumps(changes)]
-        return subprocess.run([binary("show_settings"), path, *overrides], capture_output=True, text=True, check=False)
+        return subprocess.run([binary("show_config"), path, *overrides], capture_output=True, text=True, check=False)
 
     return run
 
 
 def read_by_python(path: Path, changes: dict[str, Any] | None) -> dict[str, Any]:
-    """All that an agent makes of its file before it talks to a server, in the C++ program's words."""
+    """Settings of the Python client in the format of show_config."""
     config = load_client_config(path, changes)
     spaces = make_spaces(Sizes(config.observation, config.action, config.mask))
     fallback = fallback_of(config, Fallback(spaces, config.fallback_action, None))
@@ -63,16 +63,16 @@ def fallback_of(config: ClientConfig, fallback: Fallback) -> dict[str, Any]:
     action = None if config.fallback_action is None else fallback.choose(None, None, "away")[0]
     written = [] if action is None else np.ravel(action).tolist()
     numbers = isinstance(action, np.ndarray) and action.dtype == np.float32
-    return {"fallback_choices": [] if numbers else written, "fallback_values": written if numbers else []}
+    return {"fallback_acts": [] if numbers else written, "fallback_values": written if numbers else []}
 
 
 def server_of(config: ClientConfig) -> dict[str, Any]:
-    token = Endpoint.of(config.server).credentials.token
+    token = Endpoint.from_config(config.server).credentials.token
     return json.loads(config.server.model_dump_json(exclude={"token_file"})) | {"token": token}
 
 
 def read_by_cpp(shown: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """With null where C++ has an empty text."""
+    """Output of show_config, with None for empty strings."""
     assert shown.returncode == 0, shown.stderr
     settings: dict[str, Any] = json.loads(shown.stdout)
     for block in (settings["server"], settings["outbox"], settings["server"]["tls"] or {}):
@@ -89,9 +89,11 @@ def read_by_cpp(shown: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         ("promised_003", {**NUMBERS, "algorithm.lr": 1e-3, "network": {"all": {"activation": "relu"}}}),
     ],
 )
-def test_the_promised_files_are_read_alike(show: Show, name: str, changes: dict[str, Any] | None) -> None:
+def test_both_clients_read_documented_configs_identically(
+    show_config: ShowConfig, name: str, changes: dict[str, Any] | None
+) -> None:
     path = DATA / f"{name}.json"
-    assert read_by_cpp(show(path, changes)) == read_by_python(path, changes)
+    assert read_by_cpp(show_config(path, changes)) == read_by_python(path, changes)
 
 
 NATIVE = [
@@ -153,6 +155,23 @@ OLD = [
     {**FIRST, "max_traj_length": "20", "server": {"token": "t"}, "train_server_address": "x:1", "buffer": {"type": "a"}}
     | {"algorithm_parameters": {"act_dim": 2, "input_size": 3, "traj_per_epoch": 4, "train_pi_iters": 3.5}},
     {**FIRST, "algorithm_parameters": {"act_dim": 2, "input_size": 3, "train_pi_iters": 3, "train_v_iters": 7}},
+    {**FIRST, "algorithm_parameters": {"act_dim": 2, "input_size": 3, "train_pi_iters": 20, "train_v_iters": 20}},
+    {**FIRST, "algorithm_parameters": {"act_dim": 2, "input_size": 3, "train_v_iters": 80}},
+    *({**FIRST, "algorithm_name": "dqn", "algorithm_parameters": {"act_dim": 2, "input_size": 3, **parameters}}
+      for parameters in (
+          {"epsilon": 0.9, "epsilon_min": 0.1, "epsilon_decay": 5e-4}, {"epsilon_decay": 1}, {"epsilon_decay": 3e-4},
+          {"epsilon_start": 1, "epsilon_end": 0.01, "epsilon_decay": 0.36}, {"epsilon": 0, "epsilon_decay": 1e-300},
+          {"epsilon": 0.5, "epsilon_decay": 0.1, "exploration": {"start": 1}},
+      )),
+    *({**FIRST, "algorithm_name": name, "type": "offpolicy",
+       "algorithm_parameters": {"act_dim": 2, "input_size": 3, "discrete": False, "pi_lr": 1e-4, "q_lr": 1e-3,
+                                "polyak": 0.995, "alpha": 0.2, "train_iters": 4, "buf_size": 9, **more}}
+      for name in ("SAC", "TD3", "DDPG", "mine")
+      for more in ({}, {"adaptive_alpha": True, "tau": 0.1, "polyak": 1, "train_update_freq": 3})
+      if name != "mine" or not more),
+    {**SIZES, "algorithm": "SAC", "algorithm_parameters": {"polyak": 0.9, "alpha": 1, "pi_lr": 1},
+     "training": {"batch_size": 3, "epochs": 2}},
+    {**SIZES, "algorithm": "DQN", "algorithm_parameters": {"epsilon_decay": 0.01}},
     {**FIRST, "algorithm_name": "mine", "type": "whatever", "max_staleness": 3, "version": 1},
     {**SIZES, "algorithm": "ppo", "algorithm_parameters": None, "training": [], "seed": 4},
     {**SIZES, "algorithm": "Dqn", "training": {"batch_size": 3, "epochs": 2, "total": 9}, "communication": {}},
@@ -168,13 +187,15 @@ def write_files(folder: Path, settings: Any) -> Path:
     return path
 
 
-# Bounds that are beyond float32 are none.
+# Bounds beyond float32 become infinite.
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("settings", [*NATIVE, *LENIENT, *OLD])
-def test_a_file_is_read_alike(show: Show, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_both_clients_read_configs_identically(
+    show_config: ShowConfig, tmp_path: Path, settings: dict[str, Any]
+) -> None:
     path = write_files(tmp_path, settings)
     expected = read_by_python(path, None)
-    read = read_by_cpp(show(path))
+    read = read_by_cpp(show_config(path))
     read["outbox"]["spool"] = read["outbox"]["spool"] and str(Path(read["outbox"]["spool"]))
     if read["server"]["tls"]:
         read["server"]["tls"] = {name: file and str(Path(file)) for name, file in read["server"]["tls"].items()}
@@ -192,23 +213,25 @@ def test_a_file_is_read_alike(show: Show, tmp_path: Path, settings: dict[str, An
         {"observation": {"a": 3, "b": {"shape": 2}}, "client_id": None},
     ],
 )
-def test_overrides_replace_setting_by_setting_alike(show: Show, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_both_clients_apply_overrides_identically(
+    show_config: ShowConfig, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     content = {**SIZES, "client_id": "a", "server": {"address": "here:1", "tls": None}}
     path = write_files(tmp_path, content | {"algorithm": {"name": "ppo", "lr": 1}})
-    assert read_by_cpp(show(path, changes)) == read_by_python(path, changes)
+    assert read_by_cpp(show_config(path, changes)) == read_by_python(path, changes)
 
 
-def test_files_that_extend_others_are_read_alike(show: Show, tmp_path: Path) -> None:
+def test_both_clients_read_extended_configs_identically(show_config: ShowConfig, tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet" / "all.json").write_text(json.dumps({**SIZES, "algorithm": {"name": "ppo", "lr": 1}}))
     (tmp_path / "fleet" / "here.json").write_text(json.dumps({"extends": ["all.json"], "server": {"address": "a:1"}}))
     path = write_files(tmp_path, {"extends": ["fleet/here.json"], "algorithm": {"lr": 2}, "server": {"token": "t"}})
-    read = read_by_cpp(show(path))
+    read = read_by_cpp(show_config(path))
     assert read == read_by_python(path, None)
     assert read["learner_settings"] == {"algorithm": {"name": "ppo", "lr": 2}}
 
 
-MISTAKES: list[tuple[Any, str]] = [
+ERRORS: list[tuple[Any, str]] = [
     ({"patience": 3}, "patience is not a setting"),
     ({"observations": 3}, "observations is not a setting; did you mean observation?"),
     ({"server": {"adress": "x"}}, "server.adress is not a setting; did you mean address?"),
@@ -219,8 +242,8 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"client_id": "a" * 101}, "client_id is"),
     ({"policy_id": ".hidden"}, "policy_id is"),
     ({"policy_id": 5}, "policy_id is 5; it should be a valid string"),
-    ({"version": 7}, "the config says version: 7, and this rl4sys reads version 1"),
-    ({"version": "1"}, "the config says version: "),
+    ({"version": 7}, "the config has version 7, but this release of rl4sys reads version 1"),
+    ({"version": "1"}, "the config has version "),
     ({"version": True}, "version is"),
     ({"seed": -1}, "seed is -1; it should be greater than or equal to 0"),
     ({"seed": True}, "seed is"),
@@ -259,8 +282,8 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"flush_seconds": None}, "flush_seconds is"),
     ({"outbox": {"memory_bytes": -1}}, "outbox.memory_bytes is -1; it should be greater than or equal to 0"),
     ({"outbox": {"spool": 5}}, "outbox.spool is 5"),
-    ({"observation": None}, "the size of observation is missing: the config names none."),
-    ({"action": None}, "the size of action is missing: the config names none."),
+    ({"observation": None}, "the size of observation is missing from the config."),
+    ({"action": None}, "the size of action is missing from the config."),
     ({"observation": None, "action": None}, "the size of observation and of action are missing"),
     ({"observation": 0}, "observation is 0; it should be a size such as 8"),
     ({"observation": True}, "observation is"),
@@ -270,7 +293,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"observation": [1] * 9}, "a box of 9 axes; it can have 8"),
     ({"observation": {}}, "observation is an empty block; write a size for each name"),
     ({"observation": {"a": "x"}}, "observation.a is"),
-    ({"observation": {"shape": [2], "kind": 1}}, "its block holds shape and"),
+    ({"observation": {"shape": [2], "kind": 1}}, "its block takes shape and"),
     ({"observation": {"a": {"low": 1}}}, "observation.a is"),
     ({"observation": {"shape": 2, "low": [1, 2, 3]}}, "observation: low has 3 values"),
     ({"observation": {"shape": 2, "low": []}}, "observation: low has 0 values"),
@@ -278,31 +301,49 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"observation": {"shape": 2, "low": "x"}}, "observation.low is"),
     ({"observation": {"shape": 2, "high": -1e39}}, "observation: high of a box holds NaN or"),
     ({"observation": {"shape": 2, "dtype": "float64"}}, "observation.dtype is"),
-    ({"observation": {"mask": 4}}, "a policy needs something to see"),
-    ({"action": 0}, "action is 0; it should be a number of choices"),
+    ({"observation": {"mask": 4}}, "the spec has no observation besides the mask"),
+    ({"action": 0}, "action is 0; it should be the number of discrete actions"),
     ({"action": True}, "action is"),
     ({"action": "4"}, "action is"),
-    ({"action": []}, "it should be a number of choices, a list of them for several at once, or a block with size"),
-    ({"action": [3, 0]}, "it should be a number of choices, a list of them for several at once, or a block with size"),
-    ({"action": [3, 2.0]}, "it should be a number of choices, a list of them"),
-    ({"action": [3, 2], "fallback_action": [2, 2]}, "it should be a choice for each part, from"),
-    ({"action": [3, 2], "fallback_action": [2]}, "it should be a choice for each part, from"),
-    ({"action": [3, 2], "fallback_action": 1}, "it should be a choice for each part, from"),
+    (
+        {"action": []},
+        "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
+    ),
+    (
+        {"action": [3, 0]},
+        "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
+    ),
+    ({"action": [3, 2.0]}, "it should be the number of discrete actions, a list of numbers"),
+    ({"action": [3, 2], "fallback_action": [2, 2]}, "it should be one discrete action per part, from"),
+    ({"action": [3, 2], "fallback_action": [2]}, "it should be one discrete action per part, from"),
+    ({"action": [3, 2], "fallback_action": 1}, "it should be one discrete action per part, from"),
     ({"fallback_action": [1]}, "fallback_action is [1]"),
-    ({"action": {"size": 2, "max": 3}}, "its block holds size and"),
+    ({"action": {"size": 2, "max": 3}}, "its block takes size and"),
     ({"action": {"size": 0}}, "action.size is 0"),
     ({"action": {"size": 2, "low": {}}}, "action.low is {}"),
-    ({"action": {"size": 2}, "mask": True}, "only choices can be masked"),
-    ({"fallback_action": 4}, "fallback_action is 4; it should be a choice from 0 to 3"),
+    ({"action": {"size": 2}, "mask": True}, "only discrete actions can be masked"),
+    ({"fallback_action": 4}, "fallback_action is 4; it should be a discrete action from 0 to 3"),
     ({"fallback_action": "left"}, "fallback_action is"),
     ({"fallback_action": 1.0}, "fallback_action is 1.0"),
-    ({**NUMBERS, "fallback_action": [0.0]}, "fallback_action is [0.0]; it should be numbers of shape"),
+    ({**NUMBERS, "fallback_action": [0.0]}, "fallback_action is [0.0]; it should be an array of shape"),
     ({**NUMBERS, "fallback_action": [0, 3]}, "within the action's bounds"),
     ({**NUMBERS, "fallback_action": [0, "x"]}, "fallback_action is"),
     ({**FIRST, "max_traj_len": 5}, "max_traj_len is not a setting of a client; did you mean max_traj_length?"),
     ({**FIRST, "algorithm": {}}, "algorithm is not a setting of a client; did you mean algorithm_name?"),
     ({**FIRST, "type": "offpolicy"}, "but algorithm_name ppo is onpolicy; remove type, or choose another algorithm"),
     ({**FIRST, "algorithm_parameters": 5}, "algorithm_parameters is 5; it should be a block of settings"),
+    *(
+        ({**FIRST, "algorithm_name": name, "algorithm_parameters": {"act_dim": 2, "input_size": 3, **parameters}}, why)
+        for name, parameters, why in (
+            ("ppo", {"train_pi_iters": 3.5, "train_v_iters": 2}, "train_pi_iters is 3.5; it should be a whole number"),
+            ("ppo", {"train_pi_iters": 3, "train_v_iters": None}, "; it should be a whole number"),
+            ("dqn", {"epsilon_decay": 0}, "algorithm_parameters.epsilon_decay is 0; it should be a number above 0"),
+            ("dqn", {"epsilon_decay": -0.5}, "epsilon_decay is -0.5; it should be a number above 0"),
+            ("dqn", {"epsilon_decay": True}, "; it should be a number"),
+            ("dqn", {"epsilon_decay": 0.1, "epsilon": [1]}, "algorithm_parameters.epsilon is [1]; it should be a"),
+            ("sac", {"polyak": None}, "; it should be a number"),
+        )
+    ),
     ({"algorithm": "PPO", "comunication": {}}, "comunication is not a setting of a client; did you mean communica"),
     ({"algorithm": "PPO", "training": 3}, "training is 3; it should be a block"),
     ({"algorithm": "PPO", "communication": {"adress": 3}}, "server.adress is not a setting; did you mean address?"),
@@ -314,76 +355,80 @@ MISTAKES: list[tuple[Any, str]] = [
     ('{"client_id": "a",', "cache-1.json is not valid"),
     ("[1, 2]", "cache-1.json holds"),
     ("", "cache-1.json is empty"),
-    ('{"seed":' + "[" * 2000 + "]" * 2000 + "}", "is nested too deeply to be a config"),
+    ('{"seed":' + "[" * 2000 + "]" * 2000 + "}", "is nested too deeply for a config"),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
-@pytest.mark.parametrize(("settings", "message"), MISTAKES)
-def test_a_mistake_is_named_alike(show: Show, tmp_path: Path, settings: Any, message: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), ERRORS)
+def test_both_clients_report_config_errors_identically(
+    show_config: ShowConfig, tmp_path: Path, settings: Any, message: str
+) -> None:
     old = isinstance(settings, dict) and "algorithm_name" in settings
     path = write_files(tmp_path, settings if isinstance(settings, str) or old else {**SIZES, **settings})
     with pytest.raises((ConfigError, SpecError)) as problem:
         read_by_python(path, None)
-    shown = show(path)
+    shown = show_config(path)
     assert shown.returncode == 2
     assert message in str(problem.value)
     assert message in shown.stderr
     assert re.findall("did you mean.*", shown.stderr) == re.findall("did you mean.*", str(problem.value))
 
 
-def test_all_mistakes_of_a_file_are_named_at_once_in_the_same_order(show: Show, tmp_path: Path) -> None:
+def test_all_errors_are_reported_in_the_same_order(show_config: ShowConfig, tmp_path: Path) -> None:
     mistakes = {"flush_seconds": "x", "server": {"tls": {"caa": 1}, "adress": 1, "token": 2}, "seed": -1, "wrong": 0}
     path = write_files(tmp_path, SIZES | mistakes)
     with pytest.raises(ConfigError) as problem:
         read_by_python(path, None)
     named = re.findall(r"^([\w.]+) is ", str(problem.value), re.MULTILINE)
-    assert re.findall(r"^([\w.]+) is ", show(path).stderr, re.MULTILINE) == named
+    assert re.findall(r"^([\w.]+) is ", show_config(path).stderr, re.MULTILINE) == named
     assert named == ["seed", "server.token", "server.tls.caa", "server.adress", "flush_seconds", "wrong"]
     known = "Known in server: act_timeout_seconds, address, timeout_seconds, tls, token, token_file."
-    assert known in show(path).stderr
+    assert known in show_config(path).stderr
     assert known in str(problem.value)
 
 
-def test_a_file_that_is_not_there_or_is_none_is_named_alike(show: Show, tmp_path: Path) -> None:
+def test_both_clients_report_a_missing_file_identically(show_config: ShowConfig, tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.json", tmp_path):
         with pytest.raises(ConfigError, match="no config file"):
             load_client_config(path)
-        assert f"no config file '{path}'" in show(path).stderr
+        assert f"no config file '{path}'" in show_config(path).stderr
 
 
-def test_a_yaml_file_is_refused_with_a_command_that_converts_it(show: Show, tmp_path: Path) -> None:
+def test_yaml_is_rejected_with_a_conversion_command(show_config: ShowConfig, tmp_path: Path) -> None:
     path = tmp_path / "cache-1.yaml"
     path.write_text("observation: 8\naction: 4\nalgorithm: {name: ppo, lr: 3e-4}\n")
-    shown = show(path)
+    shown = show_config(path)
     assert shown.returncode == 2
     assert "the C++ client reads JSON" in shown.stderr
     command = shown.stderr.split("convert it: ")[1].strip()
     subprocess.run(f"PATH={ROOT / '.venv' / 'bin'}:$PATH; {command}", shell=True, cwd=tmp_path, check=True)
-    assert read_by_cpp(show(tmp_path / "cache-1.json")) == read_by_python(path, None)
+    assert read_by_cpp(show_config(tmp_path / "cache-1.json")) == read_by_python(path, None)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"seed": 18446744073709551616}', "seed is 18446744073709551616; it is too large a number"),
+        ('{"seed": 18446744073709551616}', "seed is 18446744073709551616; the number is too large"),
         ('{"buffer": {"size": [1, 99999999999999999999]}}', "buffer.size is 99999999999999999999"),
-        ('{"patience_seconds": 1e400}', "patience_seconds is 1e400; it is too large a number"),
+        ('{"patience_seconds": 1e400}', "patience_seconds is 1e400; the number is too large"),
         ('{"patience_seconds": NaN}', "is not valid JSON: parse error at line 1, column 22"),
         ('{"seed": 1} x', "is not valid JSON"),
         ('{"client_id": "\udcff"}', "is not valid JSON"),
         ('{"client_id": "a\\n"}', "client_id is"),
-        ('{"server": {"token": "a\\u0000b"}}', "server.token, or its file, holds"),
+        ('{"server": {"token": "a\\u0000b"}}', "server.token or its file contains"),
         ('{"outbox": {"spool": "a\\u0000b"}}', "outbox.spool is"),
         ('{"outbox": {"spool": "~nobody-of-this-name/x"}}', "outbox.spool is"),
-        ('{"observation": [4294967296, 4294967296]}', "it can have 2**31 numbers"),
-        ('{"action": 4294967296}', "there can be 2**31"),
+        ('{"observation": [4294967296, 4294967296]}', "the maximum is 2**31 elements"),
+        ('{"action": 4294967296}', "the maximum is 2**31"),
         ('{"fallback_action": true}', "fallback_action is true"),
     ],
 )
-def test_what_only_cpp_cannot_take_is_named(show: Show, tmp_path: Path, text: str, message: str) -> None:
+def test_values_unsupported_by_cpp_are_reported(
+    show_config: ShowConfig, tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "client.json"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    shown = show(path, {name: size for name, size in SIZES.items() if f'"{name}"' not in text})
+    shown = show_config(path, {name: size for name, size in SIZES.items() if f'"{name}"' not in text})
     assert shown.returncode == 2
     assert message in shown.stderr

@@ -1,4 +1,4 @@
-"""A Python client sends what a C++ one left on disk, and the other way round."""
+"""Compatibility of the spool files of the Python and the C++ client."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rl4sys.client.outbox import Fresh, Outbox
-from rl4sys.client.spool import Parcel, Spool, dead_spools
+from rl4sys.client.outbox import Outbox
+from rl4sys.client.recording import EncodedTrajectory, Recording
+from rl4sys.client.spool import Spool, abandoned_spools
 from tests.cpp.conftest import Binary
 
 COUNT = 60
@@ -25,33 +27,38 @@ Tool = Callable[..., str]
 @pytest.fixture
 def tool(binary: Binary) -> Tool:
     def run(*arguments: object) -> str:
-        words = [str(binary("spool_tool")), *map(str, arguments)]
-        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+        command = [str(binary("spool_tool")), *map(str, arguments)]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
     return run
 
 
-def parcel(sequence: int) -> Parcel:
-    """As the tool makes them."""
+def encoded(sequence: int) -> EncodedTrajectory:
+    """Return the same trajectory as spool_tool."""
     content = bytes((sequence + i) % 256 for i in range(sequence * 37 % 1500))
-    return Parcel(sequence, 1 + sequence % 7, content)
+    return EncodedTrajectory(sequence, 1 + sequence % 7, content)
 
 
-def left_by_python(directory: Path, *, park: bool) -> Outbox:
-    outbox = Outbox(MEMORY_BYTES, Spool(directory, SPOOL_BYTES, b"hello from Python"))
+def encode(recording: Recording) -> bytes:
+    return encoded(recording.sequence).content
+
+
+def write_spool_by_python(directory: Path, *, persist: bool) -> Outbox:
+    spool = Spool(directory, SPOOL_BYTES, b"hello from Python")
+    outbox = Outbox(MEMORY_BYTES, spool, encode)
     for sequence in range(1, COUNT + 1):
-        sent = parcel(sequence)
-        outbox.put(Fresh(sequence, sent.steps, len(sent.content), lambda sent=sent: sent.content))  # type: ignore[misc]
-        outbox.settle()
-    if park:
-        outbox.park()
+        rewards = np.zeros(encoded(sequence).steps, np.float32)
+        outbox.put(Recording({"reward": rewards}, version=0, episode=0, offset=0, sequence=sequence))
+        outbox.encode_incoming()
+    if persist:
+        outbox.persist()
     else:
         outbox._spool.close()
     return outbox
 
 
-def left_by_cpp(tool: Tool, directory: Path, end: str) -> None:
-    steps = sum(parcel(sequence).steps for sequence in range(1, COUNT + 1))
+def write_spool_by_cpp(tool: Tool, directory: Path, end: str) -> None:
+    steps = sum(encoded(sequence).steps for sequence in range(1, COUNT + 1))
     assert tool("leave", directory, MEMORY_BYTES, SPOOL_BYTES, COUNT, end) == f"{steps} steps\n"
 
 
@@ -59,58 +66,60 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "hello"}
 
 
-def taken_by_python(home: Path) -> list[str]:
-    """What the tool prints when it takes them."""
+def read_spools_by_python(home: Path) -> list[str]:
+    """Read all abandoned spools; returns the same lines as `spool_tool take`."""
     lines: list[str] = []
-    for spool in dead_spools(home):
+    for spool in abandoned_spools(home):
         lines += [f"hello {spool.hello.decode()}", f"waiting {spool.waiting_steps}"]
-        while (found := spool.next()) is not None:
+        while (found := spool.read_next()) is not None:
             lines.append(described(found))
         lines.append(f"lost {spool.lost_steps}")
-        spool.forget(2**64)
+        spool.remove_up_to(2**64)
         spool.close()
     return lines
 
 
-def described(found: Parcel) -> str:
-    return f"parcel {found.sequence} {found.steps} {len(found.content)} {zlib.crc32(found.content)}"
+def described(found: EncodedTrajectory) -> str:
+    return f"trajectory {found.sequence} {found.steps} {len(found.content)} {zlib.crc32(found.content)}"
 
 
-@pytest.mark.parametrize("end", ["park", "die"])
-def test_both_leave_the_same_files(end: str, tool: Tool, tmp_path: Path) -> None:
-    left_by_cpp(tool, tmp_path / "cpp" / NAME, end)
-    left_by_python(tmp_path / "python" / NAME, park=end == "park")
+@pytest.mark.parametrize("end", ["persist", "die"])
+def test_both_clients_write_identical_files(end: str, tool: Tool, tmp_path: Path) -> None:
+    write_spool_by_cpp(tool, tmp_path / "cpp" / NAME, end)
+    write_spool_by_python(tmp_path / "python" / NAME, persist=end == "persist")
     left = files(tmp_path / "cpp" / NAME)
     assert left == files(tmp_path / "python" / NAME)
-    assert len(left) > 3, "several segments and the lock"
+    assert len(left) > 3, "expected several segments and the lock"
 
 
-def test_python_sends_what_cpp_left(tool: Tool, tmp_path: Path) -> None:
-    left_by_cpp(tool, tmp_path / "home" / NAME, "park")
-    (spool,) = dead_spools(tmp_path / "home")
+def test_python_client_sends_spool_of_cpp_client(tool: Tool, tmp_path: Path) -> None:
+    write_spool_by_cpp(tool, tmp_path / "home" / NAME, "persist")
+    (spool,) = abandoned_spools(tmp_path / "home")
     assert spool.hello == b"hello from C++"
-    outbox = Outbox(MEMORY_BYTES, spool)
-    received: list[Parcel] = []
-    while batch := outbox.batch(3000):
+    outbox = Outbox(MEMORY_BYTES, spool, encode)
+    received: list[EncodedTrajectory] = []
+    while batch := outbox.next_batch(3000):
         received += batch
         outbox.acknowledge(batch[-1].sequence)
-    assert received == [parcel(sequence) for sequence in range(1, COUNT + 1)]
+    assert received == [encoded(sequence) for sequence in range(1, COUNT + 1)]
     assert (outbox.waiting_steps, outbox.dropped_steps) == (0, 0)
-    outbox.park()
+    outbox.persist()
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_cpp_sends_what_python_left(tool: Tool, tmp_path: Path) -> None:
-    left_by_python(tmp_path / "home" / NAME, park=True)
-    first, *parcels, lost = (line for line in tool("take", tmp_path / "home").splitlines() if "waiting" not in line)
+def test_cpp_client_sends_spool_of_python_client(tool: Tool, tmp_path: Path) -> None:
+    write_spool_by_python(tmp_path / "home" / NAME, persist=True)
+    first, *trajectories, lost = (
+        line for line in tool("take", tmp_path / "home").splitlines() if "waiting" not in line
+    )
     assert (first, lost) == ("hello hello from Python", "lost 0")
-    assert parcels == [described(parcel(sequence)) for sequence in range(1, COUNT + 1)]
+    assert trajectories == [described(encoded(sequence)) for sequence in range(1, COUNT + 1)]
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_neither_takes_what_the_other_still_uses(binary: Binary, tool: Tool, tmp_path: Path) -> None:
+def test_spool_in_use_is_not_opened(binary: Binary, tool: Tool, tmp_path: Path) -> None:
     mine = Spool(tmp_path / "python" / NAME, SPOOL_BYTES, b"hello")
-    mine.append(parcel(1))
+    mine.append(encoded(1))
     assert tool("take", tmp_path / "python") == ""
     mine.close()
     assert tool("take", tmp_path / "python") != ""
@@ -120,27 +129,27 @@ def test_neither_takes_what_the_other_still_uses(binary: Binary, tool: Tool, tmp
         assert living.stdout is not None
         assert living.stdin is not None
         assert living.stdout.readline()
-        assert taken_by_python(tmp_path / "cpp") == []
+        assert read_spools_by_python(tmp_path / "cpp") == []
         living.stdin.close()
-    assert taken_by_python(tmp_path / "cpp") != []
+    assert read_spools_by_python(tmp_path / "cpp") != []
 
 
-def test_both_find_the_same_in_what_is_damaged(tool: Tool, tmp_path: Path) -> None:
-    left_by_python(tmp_path / "whole" / NAME, park=True)
+def test_both_clients_read_the_same_from_damaged_files(tool: Tool, tmp_path: Path) -> None:
+    write_spool_by_python(tmp_path / "whole" / NAME, persist=True)
     lost = 0
     for seed in range(40):
         mine, theirs = tmp_path / f"python{seed}", tmp_path / f"cpp{seed}"
         shutil.copytree(tmp_path / "whole", mine)
         damage(mine / NAME, random.Random(seed))
         shutil.copytree(mine, theirs)
-        lines = taken_by_python(mine)
+        lines = read_spools_by_python(mine)
         assert tool("take", theirs).splitlines() == lines
-        lost += COUNT - sum(line.startswith("parcel") for line in lines)
-    assert COUNT < lost < 40 * COUNT, "some of it, not all"
+        lost += COUNT - sum(line.startswith("trajectory") for line in lines)
+    assert COUNT < lost < 40 * COUNT, "expected some but not all trajectories to be lost"
 
 
 def damage(directory: Path, chance: random.Random) -> None:
-    """Headers more than contents, and some files cut off."""
+    """Damage headers, contents and file lengths at random; headers most often."""
     for path in sorted(directory.glob("*.segment")):
         content = bytearray(path.read_bytes())
         kind = chance.randrange(4)

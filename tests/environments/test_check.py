@@ -1,4 +1,4 @@
-"""What is said about environments that are not as they should be."""
+"""Findings of the environment check."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gymnasium import spaces
 from rl4sys.environments.base import Environment
 from rl4sys.environments.check import check_environment
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.gym import make_environment
+from rl4sys.environments.families.gym import make_environment
 from rl4sys.errors import SpecError
 from rl4sys.registry import register_environment
-from rl4sys.trainer import check_before_training
-from tests.conftest import Silent, small_config
+from rl4sys.training.setup import check_before_training
+from tests.conftest import SilentObserver, small_config
 
 
 class Line(gymnasium.Env[Any, Any]):
-    """A walk on a line that has nothing wrong; each fault is a subclass."""
+    """Environment without faults: a random walk on a line. Each subclass adds one fault."""
 
     def __init__(self) -> None:
         self.observation_space: spaces.Space[Any] = spaces.Box(-20, 20, (1,), np.float32)
@@ -49,28 +49,28 @@ class Line(gymnasium.Env[Any, Any]):
         return {}
 
 
-class Shapeless(Line):
+class WrongShape(Line):
     def show(self) -> Any:
         return np.float32(self.position)
 
 
-class Outside(Line):
+class OutOfBounds(Line):
     def show(self) -> Any:
         return np.array([self.position + 50], np.float32)
 
 
-class Fractions(Line):
+class FloatsInIntegerSpace(Line):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Box(-20, 20, (1,), np.int64)
 
 
-class Infinite(Line):
+class NanObservation(Line):
     def show(self) -> Any:
         return np.array([np.nan if self.steps > 3 else 0.0], np.float32)
 
 
-class Incomplete(Line):
+class MissingPart(Line):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)})
@@ -79,7 +79,7 @@ class Incomplete(Line):
         return {"a": 1} if self.steps else {"a": 1, "b": 0}
 
 
-class BeyondChoices(Line):
+class OutOfRange(Line):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Discrete(3)
@@ -93,7 +93,7 @@ class NoReward(Line):
         return None
 
 
-class NotANumber(Line):
+class NanReward(Line):
     def reward(self) -> Any:
         return float("nan")
 
@@ -113,8 +113,8 @@ class Unseeded(Line):
         return super().reset(**arguments)
 
 
-class Leaky(Line):
-    """Remembers steps beyond the episode, so that only a new one starts the same."""
+class LeakingState(Line):
+    """Environment that keeps state across episodes, so only a new environment starts in the same state."""
 
     ever = 0
 
@@ -126,34 +126,34 @@ class Leaky(Line):
         return np.array([self.ever % 7], np.float32)
 
 
-class Unbounded(Line):
+class UnboundedActions(Line):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
-class Several(Line):
+class IntegerActions(Line):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = spaces.Box(0, 4, (1,), np.int64)
 
 
-class WrongMask(Line):
+class WrongMaskShape(Line):
     def info(self) -> dict[str, Any]:
         return {"action_mask": np.ones(3, bool)}
 
 
-class NothingLegal(Line):
+class EmptyMask(Line):
     def info(self) -> dict[str, Any]:
         return {"action_mask": np.zeros(2, bool)}
 
 
-class MaskAtTimes(Line):
+class MaskSometimesMissing(Line):
     def info(self) -> dict[str, Any]:
         return {"action_mask": np.ones(2, bool)} if self.steps < 3 else {}
 
 
-class SameArray(Line):
+class ReusedArray(Line):
     shown = np.zeros(1, np.float32)
 
     def show(self) -> Any:
@@ -161,25 +161,25 @@ class SameArray(Line):
         return self.shown
 
 
-class GoesOn(Line):
+class ContinuesAfterEnd(Line):
     def step(self, action: Any) -> Any:
         observation, reward, _, truncated, info = super().step(action)
         return observation, reward, self.steps == 8, truncated, info
 
 
-class NumberedEnd(Line):
+class IntegerEnd(Line):
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, int(terminated), truncated, info
 
 
-class Breaks(Line):
+class Raises(Line):
     def step(self, action: Any) -> Any:
         return [][self.steps]
 
 
-class ManySwitches(Line):
-    """Two switches and a dial, of which one switch is always stuck."""
+class MaskedParts(Line):
+    """Environment with MultiDiscrete actions, some of which are always masked."""
 
     mask: Any = (np.array([0, 1], np.int8), np.array([1, 1], np.int8), np.array([1, 0, 1], np.int8))
 
@@ -196,22 +196,22 @@ class ManySwitches(Line):
         return {"action_mask": self.mask}
 
 
-class FlatMask(ManySwitches):
-    mask = np.concatenate(ManySwitches.mask).astype(bool)
+class FlatMask(MaskedParts):
+    mask = np.concatenate(MaskedParts.mask).astype(bool)
 
 
-class WrongParts(ManySwitches):
+class WrongPartsMask(MaskedParts):
     mask = np.ones(3, bool)
 
     def step(self, action: Any) -> Any:
         return Line.step(self, action[1])
 
 
-class StuckPart(WrongParts):
+class EmptyPartMask(WrongPartsMask):
     mask = np.array([False, False, True, True, True, True, True])
 
 
-class Binary(Line):
+class BinaryActions(Line):
     def __init__(self) -> None:
         super().__init__()
         self.action_space = spaces.MultiBinary([2, 2])
@@ -221,41 +221,50 @@ class Binary(Line):
 
 
 FAULTS: dict[type[Line], tuple[str, str]] = {
-    Shapeless: ("error", r"observation state has the shape \(\), and its space \(1,\)"),
-    Outside: ("warning", r"observation state leaves the bounds of its space, Box\(-20.*: widen them, or clip"),
-    Fractions: ("error", "observation state is float32, and its space int64: that loses digits"),
-    Infinite: ("error", "observation state holds NaN or infinity"),
-    Incomplete: ("error", "observation b is in the space, but not in every observation"),
-    BeyondChoices: ("error", r"observation state is 3, which is not in Discrete\(3\)"),
+    WrongShape: ("error", r"observation 'state' has shape \(\), but its space has \(1,\)"),
+    OutOfBounds: (
+        "warning",
+        r"observation 'state' is outside the bounds of its space Box\(-20.*: widen the bounds, or clip",
+    ),
+    FloatsInIntegerSpace: (
+        "error",
+        "observation 'state' has dtype float32, but its space has dtype int64; the conversion loses precision",
+    ),
+    NanObservation: ("error", "observation 'state' contains NaN or infinity"),
+    MissingPart: ("error", "observation 'b' is in the observation space, but missing from some observations"),
+    OutOfRange: ("error", r"observation 'state' is 3, which is not in its space Discrete\(3\): correct the value"),
     NoReward: ("error", "the reward is NoneType, not a number: return a float"),
-    NotANumber: ("error", "the reward is nan: look for a division by zero"),
-    Unseeded: ("warning", r"reset\(seed\) does not decide the episode: .*environment\.remake=true"),
-    Leaky: ("warning", r"reset\(seed\) does not decide the episode: .*environment\.remake=true"),
-    Unbounded: ("hint", r"have no bounds: algorithms that squash actions .* \(SAC, TD3\) cannot be used"),
-    Several: ("error", "whose numbers are whole, are not supported"),
-    WrongMask: ("error", r"action_mask has the shape \(3,\); the actions are Discrete\(2\)"),
-    WrongParts: ("error", r"action_mask has the shape \(3,\); the actions are MultiDiscrete\(\[2 2 3\]"),
-    StuckPart: ("error", "action_mask allows nothing before the end of an episode"),
-    NothingLegal: ("error", "action_mask allows nothing before the end of an episode"),
-    MaskAtTimes: ("error", r"info\['action_mask'\] is there at times only"),
-    SameArray: ("hint", r"step\(\) changes the array that it returned before.*Return a copy"),
-    GoesOn: ("hint", r"step\(\) after the end of an episode goes on"),
-    NumberedEnd: ("warning", "terminated is int, not a bool"),
-    Breaks: ("error", r"after 0 steps it raised IndexError"),
+    NanReward: ("error", "the reward is nan: look for a division by zero"),
+    Unseeded: ("warning", r"reset\(seed\) does not determine the episode: .*environment\.remake=true"),
+    LeakingState: ("warning", r"reset\(seed\) does not determine the episode: .*environment\.remake=true"),
+    UnboundedActions: ("hint", r"have no bounds: algorithms that squash actions .* \(SAC, TD3\) cannot be used"),
+    IntegerActions: ("error", r"\(integers\) are not supported"),
+    WrongMaskShape: ("error", r"action_mask has shape \(3,\), which does not fit the action space Discrete\(2\)"),
+    WrongPartsMask: (
+        "error",
+        r"action_mask has shape \(3,\), which does not fit the action space MultiDiscrete\(\[2 2 3\]",
+    ),
+    EmptyPartMask: ("error", "action_mask allows no action before the end of an episode"),
+    EmptyMask: ("error", "action_mask allows no action before the end of an episode"),
+    MaskSometimesMissing: ("error", r"info\['action_mask'\] is missing from some steps"),
+    ReusedArray: ("hint", r"step\(\) modifies the array it returned before.*Return a copy"),
+    ContinuesAfterEnd: ("hint", r"step\(\) after the end of an episode continues instead of raising"),
+    IntegerEnd: ("warning", "terminated is int, not a bool"),
+    Raises: ("error", r"the environment raised IndexError\(.*\) after 0 steps"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_each_fault_is_found_and_nothing_else(fault: type[Line]) -> None:
+def test_each_fault_gives_exactly_one_finding(fault: type[Line]) -> None:
     severity, text = FAULTS[fault]
     (found,) = check_environment(fault, after_end=True)
     assert found.severity == severity
     assert re.search(text, found.text), found.text
 
 
-@pytest.mark.parametrize("right", [Line, ManySwitches, FlatMask, Binary])
-def test_nothing_is_said_of_what_is_right(right: type[Line]) -> None:
-    assert check_environment(right, after_end=True) == []
+@pytest.mark.parametrize("correct", [Line, MaskedParts, FlatMask, BinaryActions])
+def test_correct_environments_have_no_findings(correct: type[Line]) -> None:
+    assert check_environment(correct, after_end=True) == []
 
 
 @pytest.mark.parametrize(
@@ -272,15 +281,15 @@ def test_nothing_is_said_of_what_is_right(right: type[Line]) -> None:
     ],
     ids=str,
 )
-def test_nothing_is_said_of_known_environments(settings: dict[str, Any]) -> None:
+def test_known_environments_have_no_findings(settings: dict[str, Any]) -> None:
     config = EnvironmentConfig(**settings)
     assert check_environment(lambda: make_environment(config), after_end=True) == []
 
 
-def test_making_anew_mends_what_leaks_but_not_what_has_no_seed() -> None:
-    assert check_environment(Leaky, remake=True) == []
+def test_remake_fixes_leaking_state_but_not_missing_seeding() -> None:
+    assert check_environment(LeakingState, remake=True) == []
     (found,) = check_environment(Unseeded, remake=True)
-    assert "even of an environment made anew" in found.text
+    assert "even of a newly created environment" in found.text
 
 
 def registered(name: str, make: Callable[[], Environment]) -> str:
@@ -292,15 +301,17 @@ def registered(name: str, make: Callable[[], Environment]) -> str:
     return name
 
 
-def test_a_run_does_not_start_in_an_environment_that_spoils_it() -> None:
+def test_training_does_not_start_in_a_faulty_environment() -> None:
     config = small_config("ppo", f"environment.name={registered('check_no_reward', NoReward)}")
-    with pytest.raises(SpecError, match="nothing can be learnt in check_no_reward as it is:\nthe reward is NoneType"):
-        check_before_training(config, Silent())
+    with pytest.raises(
+        SpecError, match="the environment 'check_no_reward' cannot be used for training:\nthe reward is NoneType"
+    ):
+        check_before_training(config, SilentObserver())
 
 
-def test_a_run_notes_what_it_will_cost() -> None:
-    config = small_config("ppo", f"environment.name={registered('check_leaky', Leaky)}")
-    silent = Silent()
+def test_environment_warnings_are_noted_before_training() -> None:
+    config = small_config("ppo", f"environment.name={registered('check_leaky', LeakingState)}")
+    silent = SilentObserver()
     check_before_training(config, silent)
     assert len(silent.notes) == 1
-    assert silent.notes[0].startswith("check_leaky: reset(seed) does not decide the episode")
+    assert silent.notes[0].startswith("check_leaky: reset(seed) does not determine the episode")

@@ -1,4 +1,4 @@
-"""Environments of every family, by the names a config gives them."""
+"""Environments of every family, made from configs."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy as np
 import pytest
 
 from rl4sys.config import parse
-from rl4sys.environments import mujoco_log
+from rl4sys.environments import mujoco
 from rl4sys.environments.base import step_limit
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.evaluate import evaluate
-from rl4sys.environments.goals import goal_reward
-from rl4sys.environments.gym import make_environment
-from rl4sys.environments.multigoal import GOALS, squared_distances
+from rl4sys.environments.evaluation import evaluate
+from rl4sys.environments.families.goal import goal_reward
+from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.families.multigoal import GOALS, squared_distances
 from rl4sys.errors import ConfigError, MissingExtraError
 from rl4sys.spec import Box, Discrete
 
-from .walking import Random, actor_in, as_bytes
+from .random_policy import Random, actor_in, as_bytes
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "classic control": {"name": "Acrobot-v1"},
     "mujoco": {"name": "HalfCheetah-v5"},
-    "mujoco that falls": {"name": "Hopper-v5"},
+    "mujoco with termination": {"name": "Hopper-v5"},
     "dm_control": {"wrapper": "dm_control", "name": "cheetah-run"},
     "dm_control with a random target": {"wrapper": "dm_control", "name": "reacher-easy", "options": {"flatten": False}},
     "atari": {"wrapper": "atari", "name": "Breakout"},
     "sticky atari": {"wrapper": "atari", "name": "ALE/Breakout-v5", "options": {"repeat_action_probability": 0.25}},
-    "bits": {"wrapper": "goal", "name": "BitFlip"},
-    "point": {"wrapper": "goal", "name": "PointReach"},
-    "four goals": {"wrapper": "multigoal"},
+    "BitFlip": {"wrapper": "goal", "name": "BitFlip"},
+    "PointReach": {"wrapper": "goal", "name": "PointReach"},
+    "multigoal": {"wrapper": "multigoal"},
     "all options": {"name": "Pendulum-v1", "frame_stack": 3, "action_repeat": 2, "rescale_actions": True},
 }
 
@@ -43,7 +43,7 @@ def config_of(**settings: Any) -> EnvironmentConfig:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_goes_on_exactly_after_a_restore(family: str) -> None:
+def test_every_family_continues_exactly_after_restore(family: str) -> None:
     config = config_of(**FAMILIES[family])
     one, other = actor_in(config), actor_in(config, seed=2)
     policy = Random(one.spec.action)
@@ -55,14 +55,14 @@ def test_every_family_goes_on_exactly_after_a_restore(family: str) -> None:
     assert len({t.columns[name].tobytes() for t in before[:2] for name in t.columns if "obs." in name}) > 1
 
 
-def test_what_mujoco_complains_of_is_told_once(
+def test_mujoco_warnings_are_logged_once(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(mujoco_log, "_told", set())
+    monkeypatch.setattr(mujoco, "_logged", set())
     environment = make_environment(config_of(name="HalfCheetah-v5"))
     environment.reset(seed=1)
     physics: Any = environment.unwrapped
@@ -84,37 +84,37 @@ def test_what_mujoco_complains_of_is_told_once(
         ({"wrapper": "dm_control", "domain": "ball_in_cup", "task": "catch"}, "dm_control", "ball_in_cup-catch"),
     ],
 )
-def test_universe_domain_and_task_are_another_way_to_name(settings: dict[str, str], wrapper: str, name: str) -> None:
+def test_universe_domain_and_task_select_an_environment(settings: dict[str, str], wrapper: str, name: str) -> None:
     config = config_of(**settings)
     assert config == config_of(wrapper=wrapper, name=name)
-    assert config_of(**config.model_dump()) == config, "a stored config reads back"
+    assert config_of(**config.model_dump()) == config, "a stored config can be parsed again"
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "half a name": ({"universe": "gym", "domain": "Hopper"}, "universe, domain and task go together"),
-    "two names": (
+    "task missing": ({"universe": "gym", "domain": "Hopper"}, "domain and task must be given together"),
+    "contradicting names": (
         {"name": "Walker2d-v5", "domain": "Hopper", "task": "v5"},
-        "name says 'Walker2d-v5' and universe, domain, task say 'Hopper-v5'; remove one",
+        "name is 'Walker2d-v5', but universe, domain and task give 'Hopper-v5'; remove one",
     ),
-    "no such family": ({"universe": "gymm", "domain": "Hopper", "task": "v5"}, "no environment is named 'gymm'; did"),
-    "no such task": ({"wrapper": "dm_control", "name": "cheetah-runn"}, "did you mean cheetah-run.*Known: acrobot"),
-    "no such game": ({"wrapper": "atari", "name": "Pongg"}, "'Pongg', which is no Atari game; did you mean Pong?"),
-    "no such goal task": ({"wrapper": "goal", "name": "BitFlop"}, "did you mean BitFlip.*Known: BitFlip, PointReach"),
-    "a wrong option": (
+    "unknown family": ({"universe": "gymm", "domain": "Hopper", "task": "v5"}, "no environment is named 'gymm'; did"),
+    "unknown task": ({"wrapper": "dm_control", "name": "cheetah-runn"}, "did you mean cheetah-run.*Known: acrobot"),
+    "unknown game": ({"wrapper": "atari", "name": "Pongg"}, "'Pongg', which is not an Atari game; did you mean Pong?"),
+    "unknown goal task": ({"wrapper": "goal", "name": "BitFlop"}, "did you mean BitFlip.*Known: BitFlip, PointReach"),
+    "unknown option": (
         {"wrapper": "atari", "name": "Pong", "options": {"frameskip": 4}},
         r"environment\.options\.frameskip is not a setting; did you mean frame_skip",
     ),
-    "a game among Gymnasium's": ({"name": "ALE/Pong-v9"}, "are made with environment.wrapper=atari"),
-    "choices cannot be rescaled": (
+    "game without the atari wrapper": ({"name": "ALE/Pong-v9"}, "for Atari games set environment.wrapper=atari"),
+    "rescaled discrete actions": (
         {"name": "CartPole-v1", "rescale_actions": True},
         r"rescale_actions is true, but the actions are Discrete\(2\)",
     ),
-    "an option that Gymnasium refuses": ({"name": "CartPole-v1", "options": {"a": 1}}, "do not fit CartPole-v1"),
+    "option rejected by Gymnasium": ({"name": "CartPole-v1", "options": {"a": 1}}, "do not fit CartPole-v1"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_explained(mistake: str) -> None:
+def test_invalid_environment_settings_are_rejected(mistake: str) -> None:
     settings, message = MISTAKES[mistake]
     with pytest.raises(ConfigError, match=message):
         make_environment(config_of(**settings))
@@ -123,19 +123,19 @@ def test_mistakes_are_explained(mistake: str) -> None:
 @pytest.mark.parametrize(
     ("module", "settings", "extra"),
     [
-        ("dm_control", {"wrapper": "dm_control", "name": "cheetah-run"}, "dm_control"),
+        ("dm_control", {"wrapper": "dm_control", "name": "cheetah-run"}, "train"),
         ("ale_py", {"wrapper": "atari", "name": "Pong"}, "atari"),
     ],
 )
-def test_a_missing_package_names_its_extra(
+def test_missing_package_error_names_the_extra(
     module: str, settings: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"needs {module}, .*pip install 'rl4sys\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"needs {module}, .*pip install -e '\.\[{extra}\]'"):
         make_environment(config_of(**settings))
 
 
-def test_control_tasks_are_flat_or_named() -> None:
+def test_dm_control_observations_are_flat_or_named() -> None:
     flat = make_environment(config_of(wrapper="dm_control", name="walker-walk"))
     named = make_environment(config_of(wrapper="dm_control", name="walker-walk", options={"flatten": False}))
     assert {name: box.shape for name, box in Encoding(named).spec.observation.items()} == {
@@ -148,7 +148,7 @@ def test_control_tasks_are_flat_or_named() -> None:
     assert step_limit(flat) == 1000
 
 
-def test_control_tasks_are_cut_where_their_time_is_up() -> None:
+def test_dm_control_tasks_are_truncated_at_time_limit() -> None:
     config = config_of(wrapper="dm_control", name="cartpole-swingup", options={"task": {"time_limit": 0.05}})
     environment = make_environment(config)
     environment.reset(seed=0)
@@ -157,7 +157,7 @@ def test_control_tasks_are_cut_where_their_time_is_up() -> None:
     assert step_limit(environment) == 5
 
 
-def test_control_tasks_that_end_terminate() -> None:
+def test_dm_control_tasks_terminate() -> None:
     environment: Any = make_environment(config_of(wrapper="dm_control", name="lqr-lqr_2_1"))
     environment.reset(seed=0)
     task = environment.unwrapped._environment.task
@@ -165,7 +165,7 @@ def test_control_tasks_that_end_terminate() -> None:
     assert environment.step(environment.action_space.sample())[2:4] == (True, False)
 
 
-def test_control_tasks_are_seen_through_a_camera_without_a_display() -> None:
+def test_dm_control_pixels_need_no_display() -> None:
     options = {"pixels": True, "image_size": 32}
     environment = make_environment(
         config_of(wrapper="dm_control", name="point_mass-easy", options=options, frame_stack=2)
@@ -177,7 +177,7 @@ def test_control_tasks_are_seen_through_a_camera_without_a_display() -> None:
     assert (later[..., :3] == image[..., 3:]).all(), "the oldest frame comes first"
 
 
-def test_games_have_the_customary_preprocessing() -> None:
+def test_atari_games_have_standard_preprocessing() -> None:
     config = config_of(wrapper="atari", name="Pong")
     assert (config.frame_stack, config.clip_reward) == (4, 1.0)
     environment = make_environment(config)
@@ -186,12 +186,12 @@ def test_games_have_the_customary_preprocessing() -> None:
     assert spec.action == Discrete(6)
     assert step_limit(environment) == 27_000
     starts = {environment.reset(seed=seed)[1]["episode_frame_number"] for seed in range(4)}
-    assert len(starts) > 1, "episodes start after different waits"
-    coloured = make_environment(config_of(wrapper="atari", name="Pong", options={"grayscale": False}))
-    assert Encoding(coloured).spec.observation["state"].shape == (84, 84, 12)
+    assert len(starts) > 1, "the number of initial no-op frames varies"
+    colored = make_environment(config_of(wrapper="atari", name="Pong", options={"grayscale": False}))
+    assert Encoding(colored).spec.observation["state"].shape == (84, 84, 12)
 
 
-def test_sticky_actions_change_what_happens() -> None:
+def test_sticky_actions_change_the_episode() -> None:
     def play(stickiness: float) -> bytes:
         options = {"repeat_action_probability": stickiness, "noop_max": 0}
         environment = make_environment(config_of(wrapper="atari", name="Pong", options=options))
@@ -201,15 +201,15 @@ def test_sticky_actions_change_what_happens() -> None:
     assert play(0.25) != play(0.0)
 
 
-def test_a_lost_life_ends_an_episode_in_training_but_not_in_evaluation() -> None:
+def test_life_loss_ends_episodes_in_training_only() -> None:
     config = config_of(wrapper="atari", name="Breakout", options={"terminal_on_life_loss": True}, max_episode_steps=200)
     actor = actor_in(config, num_envs=1)
     assert any(t.terminated for t in actor.collect(Random(actor.spec.action), 0, 150))
-    judged = evaluate(config, Random(actor.spec.action), episodes=1, seed=0)
-    assert judged.lengths[0] > max(episode.length for episode in actor.take_finished())
+    evaluated = evaluate(config, Random(actor.spec.action), episodes=1, seed=0)
+    assert evaluated.lengths[0] > max(episode.length for episode in actor.take_finished())
 
 
-def test_rewards_are_clipped_for_learning_and_reported_whole() -> None:
+def test_reported_returns_are_not_clipped() -> None:
     plain = config_of(name="Pendulum-v1", max_episode_steps=20)
     clipped = plain.model_copy(update={"clip_reward": 0.5})
     actors = [actor_in(config, num_envs=1) for config in (plain, clipped)]
@@ -221,7 +221,7 @@ def test_rewards_are_clipped_for_learning_and_reported_whole() -> None:
     assert evaluate(clipped, policy, 2, 0) == evaluate(plain, policy, 2, 0)
 
 
-def test_an_action_is_repeated_and_its_rewards_are_added() -> None:
+def test_action_repeat_sums_rewards() -> None:
     plain = make_environment(config_of(name="Pendulum-v1"))
     repeated = make_environment(config_of(name="Pendulum-v1", action_repeat=3, max_episode_steps=2))
     plain.reset(seed=1)
@@ -231,10 +231,10 @@ def test_an_action_is_repeated_and_its_rewards_are_added() -> None:
     seen, reward, *_ = repeated.step(action)
     assert seen.tolist() == steps[-1][0].tolist()
     assert reward == pytest.approx(sum(float(step[1]) for step in steps))
-    assert repeated.step(action)[3], "limits count the policy's steps"
+    assert repeated.step(action)[3], "step limits count steps of the policy"
 
 
-def test_rescaled_actions_reach_the_bounds() -> None:
+def test_rescaled_actions_cover_the_action_bounds() -> None:
     plain = make_environment(config_of(name="Pendulum-v1"))
     rescaled = make_environment(config_of(name="Pendulum-v1", rescale_actions=True))
     assert Encoding(rescaled).spec.action == Box((1,), "float32", (-1.0,), (1.0,))
@@ -243,7 +243,7 @@ def test_rescaled_actions_reach_the_bounds() -> None:
     assert plain.step(np.array([-2], np.float32))[0].tolist() == rescaled.step(np.array([-1], np.float32))[0].tolist()
 
 
-def test_stacked_vectors_stand_in_rows() -> None:
+def test_stacked_vector_observations_have_a_frame_axis() -> None:
     environment = make_environment(config_of(name="CartPole-v1", frame_stack=3))
     first = environment.reset(seed=1)[0]
     assert first.shape == (3, 4)
@@ -254,7 +254,7 @@ def test_stacked_vectors_stand_in_rows() -> None:
 
 
 @pytest.mark.parametrize("name", ["BitFlip", "PointReach"])
-def test_goal_tasks_pay_what_their_reward_function_says_of_any_goal(name: str) -> None:
+def test_goal_rewards_match_compute_reward(name: str) -> None:
     environment = make_environment(config_of(wrapper="goal", name=name))
     reward_of = goal_reward(environment)
     assert reward_of is not None
@@ -273,7 +273,7 @@ def test_goal_tasks_pay_what_their_reward_function_says_of_any_goal(name: str) -
     assert -1.0 in given
 
 
-def test_bits_are_flipped_until_they_are_the_goal() -> None:
+def test_bit_flip_terminates_at_the_goal() -> None:
     environment = make_environment(config_of(wrapper="goal", name="BitFlip", options={"bits": 5}))
     seen = environment.reset(seed=4)[0]
     wrong = np.flatnonzero(seen["observation"] != seen["desired_goal"])
@@ -283,7 +283,7 @@ def test_bits_are_flipped_until_they_are_the_goal() -> None:
     assert step_limit(environment) == 5
 
 
-def test_a_point_can_reach_its_goal_and_stay() -> None:
+def test_point_reach_gives_zero_reward_at_the_goal() -> None:
     environment = make_environment(config_of(wrapper="goal", name="PointReach"))
     seen = environment.reset(seed=2)[0]
     rewards = []
@@ -296,11 +296,11 @@ def test_a_point_can_reach_its_goal_and_stay() -> None:
     assert rewards[25:] == [0.0] * 25
 
 
-def test_environments_without_goals_have_no_reward_function() -> None:
+def test_environments_without_goals_have_no_goal_reward() -> None:
     assert goal_reward(make_environment(config_of(name="CartPole-v1"))) is None
 
 
-def test_the_four_goals_pay_as_published() -> None:
+def test_multigoal_rewards_match_the_paper() -> None:
     environment = make_environment(config_of(wrapper="multigoal", options={"start_deviation": 0.0}))
     assert environment.reset(seed=0)[0].tolist() == [0, 0]
     seen, reward, *_ = environment.step(np.array([1, 0], np.float32))
@@ -313,11 +313,11 @@ def test_the_four_goals_pay_as_published() -> None:
     assert squared_distances(GOALS).tolist() == [0, 0, 0, 0]
 
 
-def test_the_plane_is_drawn_with_paths_and_values(tmp_path: Any) -> None:
+def test_multigoal_plots_show_paths_and_q_values(tmp_path: Any) -> None:
     from rl4sys.environments.multigoal_plots import draw_q, draw_rollouts
 
     paths = draw_rollouts([np.array([[0, 0], [1, 1], [2, 1]]), np.array([[0, 0], [-1, 0]])])
-    assert len(paths.axes[0].lines) == 3, "the goals and two paths"
+    assert len(paths.axes[0].lines) == 3, "one line for the goals and one per path"
     values = draw_q(lambda states, actions: -((actions - 0.1 * states) ** 2).sum(-1), lambda states: 0.1 * states)
     assert [len(axes.lines[0].get_xdata()) for axes in values.axes] == [100, 100, 100]
     for name, figure in (("paths", paths), ("values", values)):

@@ -1,4 +1,4 @@
-"""Minari's data sets: read as their environments would be, and learnt from."""
+"""Minari datasets: loading and learning."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from minari.data_collector.episode_buffer import EpisodeBuffer
 from rl4sys.config import to_yaml
 from rl4sys.dataset import Dataset, DatasetConfig, load_dataset
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.gym import make_environment
+from rl4sys.environments.families.gym import make_environment
 from rl4sys.errors import ConfigError, MissingExtraError, SpecError
 from rl4sys.spec import Box, Discrete, Spec
 
 from ..cli.conftest import Rl4sys, rl4sys
-from ..recorded import balance, keep_as_minari, record, swing, write_minari
+from ..recorded import balance, record, swing, write_minari, write_minari_dataset
 from .test_families import config_of
 
 __all__ = ["rl4sys"]
@@ -28,8 +28,8 @@ ROOMS = spaces.Dict({"room": spaces.Discrete(3), "view": spaces.Box(0, 255, (2, 
 
 
 @pytest.fixture(autouse=True)
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this machine holds its data sets."""
+def datasets_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set the directory of local Minari datasets and return it."""
     path = tmp_path / "minari"
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
     return path
@@ -39,8 +39,8 @@ def load(path: str | Path) -> Dataset:
     return load_dataset(DatasetConfig(type="minari", path=str(path)))
 
 
-def in_rooms(**changes: object) -> EpisodeBuffer:
-    """Three steps; the action 5 is the first of those there are."""
+def rooms_episode(**changes: object) -> EpisodeBuffer:
+    """Return an episode of three steps; its action space starts at 5."""
     steps = {
         "observations": {"room": [0, 2, 1, 0], "view": list(np.arange(16, dtype=np.uint8).reshape(4, 2, 2))},
         "actions": [5, 6, 5],
@@ -52,14 +52,14 @@ def in_rooms(**changes: object) -> EpisodeBuffer:
     return EpisodeBuffer(**{**steps, **changes})  # type: ignore[arg-type]
 
 
-def keep_rooms(*episodes: EpisodeBuffer) -> Dataset:
+def rooms_dataset(*episodes: EpisodeBuffer) -> Dataset:
     write_minari("own/rooms-v0", list(episodes), ROOMS, spaces.Discrete(2, start=5))
     return load("own/rooms-v0")
 
 
-def test_what_is_read_is_what_was_recorded() -> None:
+def test_minari_dataset_matches_recording() -> None:
     recorded = [*record(balance, 1), *record(lambda state, rng: int(rng.integers(2)), 2, seed=1)]
-    keep_as_minari("cartpole/mixed-v0", recorded)
+    write_minari_dataset("cartpole/mixed-v0", recorded)
     dataset = load("cartpole/mixed-v0")
     assert dataset.spec == Encoding(make_environment(config_of(name="CartPole-v1"))).spec
     assert [(t.terminated, t.truncated) for t in dataset.trajectories] == [(False, True), (True, False), (True, False)]
@@ -69,8 +69,8 @@ def test_what_is_read_is_what_was_recorded() -> None:
             np.testing.assert_array_equal(read.columns[name], column)
 
 
-def test_dictionaries_choices_masks_and_the_first_actions_number_are_as_in_environments() -> None:
-    dataset = keep_rooms(in_rooms())
+def test_minari_encoding_matches_environments() -> None:
+    dataset = rooms_dataset(rooms_episode())
     view, mask = Box((2, 2), "uint8", (0.0,), (255.0,)), Box((2,), "bool", (0.0,), (1.0,))
     assert dataset.spec == Spec({"room": Box((3,)), "view": view, "mask": mask}, Discrete(2))
     (trajectory,) = dataset.trajectories
@@ -80,45 +80,50 @@ def test_dictionaries_choices_masks_and_the_first_actions_number_are_as_in_envir
     assert trajectory.columns["action"].tolist() == [0, 1, 0]
 
 
-def test_an_episode_whose_end_is_not_in_the_data_has_not_ended() -> None:
-    (trajectory,) = keep_rooms(in_rooms(terminations=[False] * 3)).trajectories
+def test_recorded_episode_without_end_flags_has_not_ended() -> None:
+    (trajectory,) = rooms_dataset(rooms_episode(terminations=[False] * 3)).trajectories
     assert not trajectory.ended
 
 
-def test_an_episode_that_goes_on_after_its_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"own/rooms-v0 cannot be read: .*episode 0 goes on after it ended at step 1"):
-        keep_rooms(in_rooms(terminations=[False, True, True]))
+def test_episode_that_continues_after_its_end_is_rejected() -> None:
+    with pytest.raises(
+        ConfigError, match=r"own/rooms-v0 cannot be read: .*episode 0 continues after its end at step 1"
+    ):
+        rooms_dataset(rooms_episode(terminations=[False, True, True]))
 
 
-def test_an_episode_without_its_last_observation_is_refused() -> None:
+def test_episode_without_final_observation_is_rejected() -> None:
     short = {"room": [0, 2, 1], "view": list(np.zeros((3, 2, 2), np.uint8))}
     with pytest.raises(SpecError, match="of a trajectory of 3 steps has 3 rows; expected 4"):
-        keep_rooms(in_rooms(observations=short, infos={"action_mask": np.ones((3, 2))}))
+        rooms_dataset(rooms_episode(observations=short, infos={"action_mask": np.ones((3, 2))}))
 
 
-def test_a_directory_is_as_good_as_an_id(held: Path) -> None:
-    keep_as_minari("cartpole/rule-v0", record(balance, 1))
-    for path in (held / "cartpole/rule-v0", held / "cartpole/rule-v0/data"):
+def test_minari_dataset_can_be_named_by_directory(datasets_path: Path) -> None:
+    write_minari_dataset("cartpole/rule-v0", record(balance, 1))
+    for path in (datasets_path / "cartpole/rule-v0", datasets_path / "cartpole/rule-v0/data"):
         assert load(path).steps == 500
 
 
-def test_data_that_would_run_code_is_refused(held: Path) -> None:
-    keep_as_minari("cartpole/rule-v0", record(balance, 1))
-    file = held / "cartpole/rule-v0/data/metadata.json"
+def test_minari_dataset_that_would_run_code_is_rejected(datasets_path: Path) -> None:
+    write_minari_dataset("cartpole/rule-v0", record(balance, 1))
+    file = datasets_path / "cartpole/rule-v0/data/metadata.json"
     metadata = json.loads(file.read_text())
     harmful = {name: value for name, value in metadata.items() if name != "action_space"}
-    command = {"args": ["touch", str(held / "harm")]}
+    command = {"args": ["touch", str(datasets_path / "harm")]}
     harmful["env_spec"] = json.dumps(
         {"id": "x-v0", "entry_point": "subprocess:run", "kwargs": command, "additional_wrappers": []}
     )
-    for change, says in ((harmful, "does not say its spaces"), ({**metadata, "data_format": "arrow"}, "only hdf5")):
+    for change, message in (
+        (harmful, "lacks its observation or action space"),
+        ({**metadata, "data_format": "arrow"}, "only hdf5"),
+    ):
         file.write_text(json.dumps(change))
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=message):
             load("cartpole/rule-v0")
-    assert not (held / "harm").exists()
+    assert not (datasets_path / "harm").exists()
 
 
-def test_a_data_set_that_is_not_there_is_told_with_how_to_get_it(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_missing_minari_dataset_error_names_the_download_command(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "bc.yaml").write_text(
         to_yaml(
             {
@@ -130,21 +135,21 @@ def test_a_data_set_that_is_not_there_is_told_with_how_to_get_it(rl4sys: Rl4sys,
     )
     outcome = rl4sys("train", "bc.yaml")
     assert outcome.exit_code == 2
-    assert "get it with `minari download D4RL/door/human-v2`" in outcome.err
+    assert "download it with `minari download D4RL/door/human-v2`" in outcome.err
     assert not list((tmp_path / "experiments").glob("*/configs"))
 
 
-def test_without_the_extra_the_error_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_minari_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(
-        MissingExtraError, match=r"needs minari, which is not installed: pip install 'rl4sys\[minari\]'"
+        MissingExtraError, match=r"needs minari, which is not installed; .* pip install -e '\.\[minari\]'"
     ):
         load("cartpole/rule-v0")
 
 
-def test_cloning_it_reaches_it_and_values_are_learnt_from_it(rl4sys: Rl4sys, tmp_path: Path) -> None:
-    keep_as_minari("cartpole/rule-v0", record(balance, 4))
-    keep_as_minari("pendulum/swing-v0", record(swing, 2, environment="Pendulum-v1"), "Pendulum-v1")
+def test_bc_and_iql_learn_from_minari(rl4sys: Rl4sys, tmp_path: Path) -> None:
+    write_minari_dataset("cartpole/rule-v0", record(balance, 4))
+    write_minari_dataset("pendulum/swing-v0", record(swing, 2, environment="Pendulum-v1"), "Pendulum-v1")
     training = {"total_timesteps": 4000, "num_eval_episodes": 2}
     plan = {
         "bc": (

@@ -1,4 +1,4 @@
-"""How many weights a network would have, told without building it."""
+"""Parameter counts of networks, computed without building them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEC = Spec({"state": Box((3, 2)), "extra": Box((5,)), "mask": Box((4,), "bool")
 
 @pytest.mark.parametrize("initialization", ["orthogonal", "uniform"])
 @pytest.mark.parametrize("hidden_dims", [[], [7], [16, 8, 4]])
-def test_the_count_is_that_of_the_network_built(initialization: str, hidden_dims: list[int]) -> None:
+def test_parameter_count_matches_the_built_network(initialization: str, hidden_dims: list[int]) -> None:
     config = MLPConfig.model_validate({"hidden_dims": hidden_dims, "initialization": initialization})
     built = build_network(config, Blueprint(SPEC, 4), seed=1)
     assert count_parameters(config, Blueprint(SPEC, 4)) == sum(p.numel() for p in built.parameters())
@@ -36,7 +36,7 @@ class _Own(nn.Module):
         self.register_buffer("constant", torch.zeros(1000))
 
 
-class _Looking(_Own):
+class _Reading(_Own):
     def __init__(self, config: NetworkConfig, blueprint: Blueprint) -> None:
         super().__init__(config, blueprint)
         self.first = float(self.scale.sum())
@@ -44,25 +44,29 @@ class _Looking(_Own):
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NETWORKS, "_own", {"own": _Own, "looking": _Looking})
+    monkeypatch.setattr(NETWORKS, "_own", {"own": _Own, "reading": _Reading})
 
 
 @pytest.mark.usefixtures("own")
-def test_a_network_of_the_users_own_is_counted_too() -> None:
+def test_plugin_network_is_counted() -> None:
     generator = torch.get_rng_state()
     assert count_parameters(NetworkConfig(type="own"), Blueprint(SPEC, 4)) == 2 * 3 * 3 + 3 + 5
-    assert torch.equal(torch.get_rng_state(), generator), "nobody else's random numbers were touched"
+    assert torch.equal(torch.get_rng_state(), generator), "the global generator should keep its state"
     assert torch.zeros(1).device.type == "cpu"
 
 
 @pytest.mark.usefixtures("own")
-def test_a_network_that_needs_its_weights_to_be_built_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the looking network cannot be counted before .*if it is your own"):
-        count_parameters(NetworkConfig(type="looking"), Blueprint(SPEC, 4))
+def test_network_that_reads_its_weights_in_init_is_rejected() -> None:
+    with pytest.raises(
+        ConfigError, match=r"the size of the reading network cannot be computed: .*do not read weights in __init__"
+    ):
+        count_parameters(NetworkConfig(type="reading"), Blueprint(SPEC, 4))
 
 
 @pytest.mark.parametrize("inputs", [10**15, 2**62])
-def test_a_network_beyond_all_numbers_is_refused(inputs: int) -> None:
+def test_network_with_overflowing_size_is_rejected(inputs: int) -> None:
     spec = Spec({"state": Box((inputs,))}, Discrete(2))
-    with pytest.raises(ConfigError, match=r"the mlp network cannot be counted before .*; make it smaller"):
+    with pytest.raises(
+        ConfigError, match=r"the size of the mlp network cannot be computed: .*; make the network smaller"
+    ):
         count_parameters(MLPConfig(hidden_dims=[16384]), Blueprint(spec, 2))

@@ -1,4 +1,4 @@
-"""Every network computes in torch what the program it exports computes in numpy."""
+"""Every network gives the same outputs in torch and as an exported program in numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from rl4sys.config import parse
-from rl4sys.networks.acting import TorchPolicy, to_tensors
 from rl4sys.networks.base import (
     Blueprint,
     NetworkConfig,
@@ -22,12 +21,13 @@ from rl4sys.networks.base import (
 )
 from rl4sys.networks.chained import Chained, head_spec
 from rl4sys.networks.dueling import Dueling
-from rl4sys.networks.noisy import quiet, renew_noise
+from rl4sys.networks.noisy import resample_noise, without_noise
+from rl4sys.networks.torch_policy import TorchPolicy, to_tensors
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.numpy_form import NumpyProgram
-from rl4sys.policy.portable import flat_rows
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation
 from rl4sys.policy.snapshot import Snapshot, input_size
+from rl4sys.policy.snapshot_policy import flat_rows
 from rl4sys.registry import NETWORKS
 from rl4sys.spec import MASK, Array, Box, Columns, Discrete, MultiDiscrete, Spec, mask_box
 
@@ -38,8 +38,8 @@ FRAMES = Spec({"frames": Box((2, 44, 36), "uint8"), "speed": Box((2,)), "angle":
 TWO_IMAGES = Spec({"left": Box((3, 8, 9)), "right": Box((10, 8, 2), "uint8")}, Discrete(2))
 JOBS = Spec({"jobs": Box((6, 4)), "load": Box((2,)), "mask": Box((6,), "bool")}, Discrete(6))
 JOBS_OR_WAIT = Spec({"jobs": Box((6, 4)), "a_clock": Box((1,)), "mask": Box((8,), "bool")}, Discrete(8))
-JOB_AND_PLACE = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((6, 3)))}, MultiDiscrete((6, 3)))
-SWITCHES = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((2,) * 6))}, MultiDiscrete((2,) * 6))
+JOB_AND_NODE = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((6, 3)))}, MultiDiscrete((6, 3)))
+BINARY_ACTIONS = Spec({"jobs": Box((6, 4)), "mask": mask_box(MultiDiscrete((2,) * 6))}, MultiDiscrete((2,) * 6))
 PLAIN_JOBS = Spec({"jobs": Box((6, 4))}, Discrete(6))
 HISTORY = Spec({"history": Box((7, 3)), "now": Box((2,))}, Box((2,)))
 
@@ -63,8 +63,8 @@ CASES: dict[str, tuple[Spec, dict[str, Any]]] = {
     "items_plain": (PLAIN_JOBS, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
     "items_attention": (JOBS, {"type": "items", "hidden_dims": [8], "attention_heads": 4}),
     "items_and_wait": (JOBS_OR_WAIT, {"type": "items", "hidden_dims": [8, 6], "attention_heads": 3}),
-    "items_and_place": (JOB_AND_PLACE, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
-    "items_switched": (SWITCHES, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
+    "items_and_node": (JOB_AND_NODE, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
+    "items_binary": (BINARY_ACTIONS, {"type": "items", "hidden_dims": [8], "attention_heads": 2}),
     "items_pooled": (HISTORY, {"type": "items", "hidden_dims": [8]}),
     "dict": (
         FRAMES,
@@ -84,11 +84,11 @@ def config_of(settings: dict[str, Any]) -> NetworkConfig:
 
 
 def needed(spec: Spec, outputs: int) -> Blueprint:
-    return Blueprint(spec, outputs, may_remember=True)
+    return Blueprint(spec, outputs, allow_memory=True)
 
 
-def stirred(network: nn.Module, seed: int = 0) -> nn.Module:
-    """Every weight away from where it starts: biases of 0 and scales of 1 would hide much."""
+def perturbed(network: nn.Module, seed: int = 0) -> nn.Module:
+    """Add noise to every weight: initial biases of 0 and scales of 1 could hide errors."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in (*network.parameters(), *network.buffers()):
@@ -98,7 +98,7 @@ def stirred(network: nn.Module, seed: int = 0) -> nn.Module:
 
 def built(case: str) -> tuple[Spec, nn.Module]:
     spec, settings = CASES[case]
-    return spec, stirred(build_network(config_of(settings), needed(spec, action_outputs(spec)), seed=1))
+    return spec, perturbed(build_network(config_of(settings), needed(spec, action_outputs(spec)), seed=1))
 
 
 def observations(spec: Spec, rows: int, seed: int = 0) -> dict[str, Array]:
@@ -110,7 +110,7 @@ def observations(spec: Spec, rows: int, seed: int = 0) -> dict[str, Array]:
     if spec.masked:
         columns[MASK] = random.random((rows, *spec.observation[MASK].shape)) < 0.5
         columns[MASK][:, -1] = True
-        # Of the items alone none may be legal.
+        # In the first row only the last action is legal.
         columns[MASK][0, :-1] = False
         if isinstance(spec.action, MultiDiscrete):
             columns[MASK][:, np.cumsum(spec.action.choices) - 1] = True
@@ -128,7 +128,7 @@ def snapshot_of(spec: Spec, network: nn.Module) -> Snapshot:
 
 
 class Outputs:
-    """What reaches the head of an exported network: looked at through heads that give it away."""
+    """Runs the body of an exported network, to compare the inputs of the head."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -136,7 +136,7 @@ class Outputs:
         self.program = NumpyProgram(snapshot.program, snapshot.weights, self._size)
 
     def of(self, observation: Columns, memory: Array | None = None) -> Array:
-        """A row for each row; ``memory`` is changed in place."""
+        """Return the head input of each row; updates ``memory`` in place."""
         names = tuple(name for name in self._snapshot.spec.observation if name != MASK)
         rows = flat_rows(observation, names)
         legal = observation.get(MASK, np.ones((len(rows), self.program.output_size), np.bool_))
@@ -152,7 +152,7 @@ def close(got: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_exported_program_computes_what_torch_does(case: str) -> None:
+def test_exported_program_matches_torch(case: str) -> None:
     spec, network = built(case)
     columns = observations(spec, rows=9)
     with torch.no_grad():
@@ -160,11 +160,11 @@ def test_the_exported_program_computes_what_torch_does(case: str) -> None:
     snapshot = Snapshot.from_bytes(snapshot_of(spec, network).to_bytes())
     assert expected.shape == (9, action_outputs(spec))
     close(Outputs(snapshot).of(columns), expected)
-    assert float(expected.std(0).max()) > 1e-3, "outputs that do not depend on what is seen would prove little"
+    assert float(expected.std(0).max()) > 1e-3, "outputs should depend on the observation"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_program_and_torch_draw_the_same_actions(case: str) -> None:
+def test_program_and_torch_draw_the_same_actions(case: str) -> None:
     spec, network = built(case)
     columns = observations(spec, rows=5, seed=3)
     snapshot = snapshot_of(spec, network)
@@ -178,14 +178,14 @@ def test_the_program_and_torch_draw_the_same_actions(case: str) -> None:
     close(log_probs, decision.log_prob)
 
 
-def test_a_greedy_policy_is_without_the_noise_of_its_network() -> None:
+def test_greedy_policy_has_no_network_noise() -> None:
     spec, network = built("mlp_noisy")
-    renew_noise(network, np.random.default_rng(2))
+    resample_noise(network, np.random.default_rng(2))
     columns = observations(spec, rows=9)
     seen = to_tensors(columns, torch.device("cpu"))
     with torch.no_grad():
         noisy = network(seen)
-        with quiet(network):
+        with without_noise(network):
             plain = network(seen)
     assert float((noisy - plain).abs().max()) > 1e-2
     live, snapshot = TorchPolicy(spec, network, Operation("categorical")), snapshot_of(spec, network)
@@ -198,7 +198,7 @@ def test_a_greedy_policy_is_without_the_noise_of_its_network() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_count_is_that_of_the_network_built(case: str) -> None:
+def test_parameter_count_matches_the_built_network(case: str) -> None:
     spec, settings = CASES[case]
     blueprint = needed(spec, action_outputs(spec))
     network = build_network(config_of(settings), blueprint, seed=0)
@@ -206,9 +206,9 @@ def test_the_count_is_that_of_the_network_built(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_critic_can_be_made_of_it_and_learns(case: str) -> None:
+def test_network_can_be_trained_as_a_critic(case: str) -> None:
     spec, settings = CASES[case]
-    network = stirred(build_network(config_of(settings), needed(spec, 1), seed=0))
+    network = perturbed(build_network(config_of(settings), needed(spec, 1), seed=0))
     values = network(to_tensors(observations(spec, rows=4), torch.device("cpu")))
     assert values.shape == (4, 1)
     values.sum().backward()
@@ -217,7 +217,7 @@ def test_a_critic_can_be_made_of_it_and_learns(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_seed_alone_decides_the_first_weights(case: str) -> None:
+def test_initial_weights_depend_on_the_seed_alone(case: str) -> None:
     spec, settings = CASES[case]
     networks = [build_network(config_of(settings), needed(spec, 1), seed) for seed in (1, 1, 2)]
     one, again, other = (torch.cat([p.flatten() for p in network.parameters()]) for network in networks)
@@ -234,26 +234,26 @@ def windows(spec: Spec, batch: int, length: int) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_many_steps_in_torch_at_once_one_by_one_and_by_the_program_are_the_same(case: str) -> None:
+def test_sequence_matches_single_steps_and_program(case: str) -> None:
     spec, network = built(case)
     assert isinstance(network, Recurrent)
     columns, random = windows(spec, batch=3, length=25), np.random.default_rng(0)
     start = (0.3 * random.standard_normal((3, network.memory_size))).astype(np.float32)
     tensors = to_tensors(columns, torch.device("cpu"))
     with torch.no_grad():
-        at_once = network.sequence(tensors, torch.from_numpy(start))
+        whole = network.sequence(tensors, torch.from_numpy(start))
         memory, held = torch.from_numpy(start), start.copy()
         outputs = Outputs(snapshot_of(spec, network))
         for step in range(25):
             expected, memory = network.step({name: column[:, step] for name, column in tensors.items()}, memory)
-            close(at_once[:, step], expected)
+            close(whole[:, step], expected)
             close(outputs.of({name: column[:, step] for name, column in columns.items()}, held), expected)
             close(held, memory)
-        assert float((at_once - network.sequence(tensors, torch.zeros(3, network.memory_size))).abs().max()) > 1e-4
+        assert float((whole - network.sequence(tensors, torch.zeros(3, network.memory_size))).abs().max()) > 1e-4
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_one_step_alone_starts_from_zeros(case: str) -> None:
+def test_forward_starts_from_zero_memory(case: str) -> None:
     spec, network = built(case)
     assert isinstance(network, Recurrent)
     tensors = to_tensors(observations(spec, rows=4), torch.device("cpu"))
@@ -264,13 +264,13 @@ def test_one_step_alone_starts_from_zeros(case: str) -> None:
 
 def head(width: int, spec: Spec) -> nn.Module:
     config = config_of({"type": "mlp", "hidden_dims": [5]})
-    return stirred(build_network(config, Blueprint(head_spec(width, spec.action), action_outputs(spec)), 3))
+    return perturbed(build_network(config, Blueprint(head_spec(width, spec.action), action_outputs(spec)), 3))
 
 
 @pytest.mark.parametrize("case", ["mlp", "cnn_nature", "gru", "lstm_masked", "items_attention", "dict"])
-def test_a_chain_of_trunk_and_head_exports_as_one(case: str) -> None:
+def test_trunk_and_head_export_as_one_program(case: str) -> None:
     spec, settings = CASES[case]
-    trunk = stirred(build_network(config_of(settings), needed(spec, 12), 2))
+    trunk = perturbed(build_network(config_of(settings), needed(spec, 12), 2))
     chain = Chained(trunk, head(12, spec))
     columns = observations(spec, rows=6)
     with torch.no_grad():
@@ -280,26 +280,26 @@ def test_a_chain_of_trunk_and_head_exports_as_one(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["gru", "mlp"])
-def test_a_chain_steps_as_its_trunk_does(case: str) -> None:
+def test_chained_network_steps_like_its_trunk(case: str) -> None:
     spec, settings = CASES[case]
-    chain = Chained(stirred(build_network(config_of(settings), needed(spec, 12), 2)), head(12, spec))
+    chain = Chained(perturbed(build_network(config_of(settings), needed(spec, 12), 2)), head(12, spec))
     tensors = to_tensors(windows(spec, batch=2, length=6), torch.device("cpu"))
     memory = torch.zeros(2, chain.memory_size)
     with torch.no_grad():
-        at_once = chain.sequence(tensors, memory)
+        whole = chain.sequence(tensors, memory)
         for step in range(6):
             expected, memory = chain.step({name: column[:, step] for name, column in tensors.items()}, memory)
-            close(at_once[:, step], expected)
+            close(whole[:, step], expected)
 
 
-def test_a_dueling_network_exports_with_any_network_inside() -> None:
+def test_dueling_network_exports_with_any_inner_network() -> None:
     spec, settings = CASES["transformer_set"]
-    network = Dueling(stirred(build_network(config_of(settings), Blueprint(spec, 7), 0)), 6)
+    network = Dueling(perturbed(build_network(config_of(settings), Blueprint(spec, 7), 0)), 6)
     columns = observations(spec, rows=3)
     with torch.no_grad():
         close(Outputs(snapshot_of(spec, network)).of(columns), network(to_tensors(columns, torch.device("cpu"))))
 
 
-def test_every_network_that_ships_is_tried_here() -> None:
+def test_every_builtin_network_is_covered() -> None:
     assert {settings["type"] for _, settings in CASES.values()} >= set(NETWORKS._shipped)
     assert {name: NETWORKS.get(name).Config().type for name in NETWORKS._shipped} == {n: n for n in NETWORKS._shipped}

@@ -1,17 +1,18 @@
-"""Networks in the native core give what torch gives, and have the gradients that torch computes."""
+"""Outputs, gradients and optimizer steps of the native core match torch."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from rl4sys.algorithms.adam import CoreAdam, clipped_step
+from rl4sys.algorithms.core_optimizers import CoreAdam, clipped_step
 from rl4sys.errors import ConfigError
-from rl4sys.learner import LearnerConfig, build_learner, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
+from rl4sys.learner.learner import build_learner
 from rl4sys.networks.base import Blueprint, build_network
 from rl4sys.networks.mlp import MLP, MLPConfig
 from rl4sys.networks.native import compute_natively
-from rl4sys.networks.noisy import renew_noise
+from rl4sys.networks.noisy import resample_noise
 from rl4sys.policy.draws import NATIVE
 from rl4sys.spec import Box, Discrete, Spec
 
@@ -37,12 +38,12 @@ def make(inputs: int, outputs: int, **settings: object) -> MLP:
     return network
 
 
-def passed(network: nn.Module, rows: Tensor, onto: Tensor) -> list[Tensor]:
-    """Outputs, the gradient of the rows, and those of all parameters."""
+def outputs_and_gradients(network: nn.Module, rows: Tensor, weight: Tensor) -> list[Tensor]:
+    """Return the outputs, and the gradients of the weighted sum of the outputs for the rows and all parameters."""
     network.zero_grad()
     rows = rows.clone().requires_grad_()
     outputs = network({"state": rows})
-    (outputs * onto).sum().backward()
+    (outputs * weight).sum().backward()
     assert rows.grad is not None
     return [outputs.detach(), rows.grad, *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
 
@@ -57,29 +58,29 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor]) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu"])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_the_core_gives_what_torch_gives_and_its_gradients(shape, activation, layer_norm):
+def test_core_outputs_and_gradients_match_torch(shape, activation, layer_norm):
     rows, inputs, hidden, outputs = shape
     torch.manual_seed(1)
     network = make(inputs, outputs, hidden_dims=hidden, activation=activation, layer_norm=layer_norm)
-    seen, onto = torch.randn(rows, inputs), torch.randn(rows, outputs)
-    theirs = passed(network, seen, onto)
+    seen, weight = torch.randn(rows, inputs), torch.randn(rows, outputs)
+    theirs = outputs_and_gradients(network, seen, weight)
     assert compute_natively(network)
-    assert_close(passed(network, seen, onto), theirs)
+    assert_close(outputs_and_gradients(network, seen, weight), theirs)
 
 
-def test_noisy_layers_learn_their_noise_in_the_core_too():
+def test_core_trains_noisy_layers():
     torch.manual_seed(1)
     network = make(6, 3, hidden_dims=[16], noisy=True)
-    renew_noise(network, np.random.default_rng(1))
-    seen, onto = torch.randn(9, 6), torch.randn(9, 3)
-    theirs = passed(network, seen, onto)
+    resample_noise(network, np.random.default_rng(1))
+    seen, weight = torch.randn(9, 6), torch.randn(9, 3)
+    theirs = outputs_and_gradients(network, seen, weight)
     assert compute_natively(network)
-    ours = passed(network, seen, onto)
+    ours = outputs_and_gradients(network, seen, weight)
     assert_close(ours, theirs)
-    assert len(ours) == 2 + 8  # weight, bias and a sigma for each, of both layers
+    assert len(ours) == 2 + 8  # weight and bias with a sigma each, in both layers
 
 
-def test_two_passes_before_one_way_back_do_not_mix():
+def test_two_forward_passes_have_separate_gradients():
     torch.manual_seed(1)
     network = make(4, 2, hidden_dims=[8])
     one, other = torch.randn(3, 4), torch.randn(5, 4)
@@ -95,7 +96,7 @@ def test_two_passes_before_one_way_back_do_not_mix():
     assert_close(gradients(), theirs)
 
 
-def test_one_pass_can_be_gone_through_backwards_twice_and_later_ones_do_not_mix():
+def test_core_backward_can_run_twice():
     ours, theirs, rows = make(6, 3, hidden_dims=[8]), make(6, 3, hidden_dims=[8]), torch.randn(20, 6)
     theirs.load_state_dict(ours.state_dict())
     assert compute_natively(ours)
@@ -113,7 +114,7 @@ def test_one_pass_can_be_gone_through_backwards_twice_and_later_ones_do_not_mix(
     assert_close(*found)
 
 
-def test_gradients_pass_through_weights_that_are_fixed():
+def test_input_gradients_pass_through_frozen_weights():
     torch.manual_seed(1)
     network = make(4, 2, hidden_dims=[8])
     compute_natively(network)
@@ -125,14 +126,14 @@ def test_gradients_pass_through_weights_that_are_fixed():
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_an_activation_that_the_core_does_not_know_is_left_to_torch():
+def test_unsupported_activation_runs_in_torch():
     network = make(4, 2, hidden_dims=[8], activation="gelu")
     before = network({"state": torch.ones(1, 4)})
     assert not compute_natively(network)
     assert torch.equal(network({"state": torch.ones(1, 4)}), before)
 
 
-def test_adam_takes_the_steps_of_torch_with_its_clipping():
+def test_adam_matches_torch_with_clipping():
     torch.manual_seed(1)
     ours, theirs = make(5, 3, hidden_dims=[32]), make(5, 3, hidden_dims=[32])
     theirs.load_state_dict(ours.state_dict())
@@ -147,16 +148,16 @@ def test_adam_takes_the_steps_of_torch_with_its_clipping():
             network({"state": rows}).square().mean().backward()
             norms.append(clipped_step(optimizer, 0.5))
         assert norms[0] == pytest.approx(norms[1], rel=1e-4)
-        if step == 15:  # loading moves what is remembered to another place
+        if step == 15:  # loading moves the optimizer state to other addresses
             core.load_state_dict(core.state_dict())
-    assert core.prepared() is not None
+    assert core.core_groups() is not None
     assert not torch.equal(first, ours.output.weight)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
 
 
 def stepped(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], wanted: list[list[int]]) -> list[Tensor]:
-    """A step for each list of parameters that have a gradient in it."""
+    """Take one step per list of parameter indices; only these parameters have a gradient."""
     for step, numbers in enumerate(wanted):
         optimizer.zero_grad()
         for n in numbers:
@@ -166,7 +167,7 @@ def stepped(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], wa
 
 
 @pytest.mark.parametrize("wanted", [[[0]] * 9 + [[0, 1]] * 3, [[0], [1], [0], [1]], [[0, 1], [0], [0, 1]]], ids=str)
-def test_adam_steps_the_parameters_that_have_a_gradient_each_by_its_own_count(wanted):
+def test_adam_updates_only_parameters_with_gradients(wanted):
     found = []
     for make_adam in (CoreAdam, torch.optim.Adam):
         parameters = [nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))]
@@ -175,7 +176,7 @@ def test_adam_steps_the_parameters_that_have_a_gradient_each_by_its_own_count(wa
     assert_close(*found)
 
 
-def test_adam_steps_a_parameter_that_was_given_other_storage():
+def test_adam_updates_parameters_with_moved_storage():
     parameter = nn.Parameter(torch.ones(5))
     optimizer = CoreAdam([{"params": [parameter]}], lr=0.1, eps=1e-8)
     stepped(optimizer, [parameter], [[0]])
@@ -184,7 +185,7 @@ def test_adam_steps_a_parameter_that_was_given_other_storage():
     assert float(moved.max()) < 5.0
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing():
+def test_adam_skips_non_finite_gradients():
     network = make(2, 1, hidden_dims=[4])
     optimizer = CoreAdam([{"params": list(network.parameters())}], lr=1e-2, eps=1e-8)
     before = [parameter.detach().clone() for parameter in network.parameters()]
@@ -206,14 +207,14 @@ def learner_config(algorithm: str, backend: str, **network: object) -> LearnerCo
 SPEC = Spec({"state": Box((4,))}, Discrete(2))
 
 
-def test_the_native_backend_refuses_what_it_cannot_compute():
+def test_native_backend_rejects_unsupported_networks():
     with pytest.raises(ConfigError, match=r"experiment.backend is native.*fully connected layers with tanh, relu, elu"):
         build_learner(SPEC, learner_config("dqn", "native", activation="gelu"), seed=1)
     build_learner(SPEC, learner_config("dqn", "auto", activation="gelu"), seed=1)
 
 
 @pytest.mark.parametrize(("backend", "native"), [("auto", True), ("native", True), ("torch", False)])
-def test_the_backend_says_who_computes(backend, native):
+def test_backend_setting_selects_the_implementation(backend, native):
     learner = build_learner(SPEC, learner_config("dqn", backend), seed=1)
     critic = learner.algorithm._critic
     assert (critic._core is not None) == native

@@ -1,4 +1,4 @@
-"""A user's own torch networks: the plain ones export by themselves, of others it is said why not."""
+"""Export of user-defined torch networks, and the errors for unsupported modules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from rl4sys.errors import ExportError
-from rl4sys.networks.acting import to_tensors
 from rl4sys.networks.base import Blueprint, NetworkConfig, Tensors, action_outputs, build_network, export
 from rl4sys.networks.noisy import NoisyLinear
+from rl4sys.networks.torch_policy import to_tensors
 from rl4sys.registry import NETWORKS
 from rl4sys.spec import Box, Discrete, Spec
-from tests.networks.test_forms_agree import BOXES, Outputs, close, observations, snapshot_of, stirred
+from tests.networks.test_forms_agree import BOXES, Outputs, close, observations, perturbed, snapshot_of
 
 FLAT = Spec({"state": Box((5,))}, Discrete(3))
 IMAGE = Spec({"pixels": Box((2, 9, 8))}, Discrete(3))
@@ -29,7 +29,7 @@ PLAIN: dict[str, tuple[Spec, Callable[[], nn.Module]]] = {
     ),
     "activations": (FLAT, lambda: nn.Sequential(nn.Tanh(), nn.ELU(), nn.SiLU(), nn.Identity(), nn.Linear(5, 3))),
     "noisy": (FLAT, lambda: nn.Sequential(NoisyLinear(5, 4), nn.Tanh(), NoisyLinear(4, 3))),
-    "several": (BOXES, lambda: nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))),
+    "two observations": (BOXES, lambda: nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))),
     "image": (
         IMAGE,
         lambda: nn.Sequential(
@@ -47,9 +47,9 @@ def registered(monkeypatch: pytest.MonkeyPatch, make: Callable[[], nn.Module], s
 
 
 @pytest.mark.parametrize("case", PLAIN)
-def test_a_plain_sequential_exports_by_itself(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_sequential_is_exported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, make = PLAIN[case]
-    network = stirred(registered(monkeypatch, make, spec))
+    network = perturbed(registered(monkeypatch, make, spec))
     columns = observations(spec, rows=4)
     with torch.no_grad():
         expected = network(to_tensors(columns, torch.device("cpu")))
@@ -72,26 +72,30 @@ class Residual(nn.Sequential):
 
 
 @pytest.mark.parametrize(
-    ("spec", "make", "says"),
+    ("spec", "make", "message"),
     [
         (FLAT, lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(-1)), r"module 1 of the network, Softmax\(dim=-1\)"),
         (FLAT, lambda: nn.Sequential(nn.Sequential(nn.Tanh(), nn.Dropout())), r"module 0\.1 of the network, Dropout"),
         (FLAT, lambda: nn.Sequential(nn.ELU(0.5)), "only alpha=1"),
-        (FLAT, lambda: nn.Sequential(nn.Conv2d(1, 1, 1)), r"it needs an image of 3 axes and gets \(5,\)"),
+        (FLAT, lambda: nn.Sequential(nn.Conv2d(1, 1, 1)), r"it needs an image with 3 axes, got shape \(5,\)"),
         (IMAGE, lambda: nn.Sequential(nn.Conv2d(2, 2, 1, groups=2)), "only groups=1"),
-        (IMAGE, lambda: nn.Sequential(nn.Conv2d(2, 2, 3, padding="same")), "only a padding that is one number"),
-        (IMAGE, lambda: nn.Sequential(nn.Conv2d(2, 2, 3, stride=(1, 2))), r"a stride .* and it has \(1, 2\)"),
+        (
+            IMAGE,
+            lambda: nn.Sequential(nn.Conv2d(2, 2, 3, padding="same")),
+            "only a single number is supported as padding",
+        ),
+        (IMAGE, lambda: nn.Sequential(nn.Conv2d(2, 2, 3, stride=(1, 2))), r"as stride, got \(1, 2\)"),
         (IMAGE, lambda: nn.Sequential(nn.Conv2d(2, 2, 3, dilation=2)), "only dilation=1"),
         (IMAGE, lambda: nn.Sequential(nn.MaxPool2d(2, ceil_mode=True)), "only ceil_mode=False"),
         (IMAGE, lambda: nn.Sequential(nn.Flatten(2)), "only start_dim=1"),
         (FLAT, lambda: nn.Sequential(Residual(nn.Linear(5, 5))), "module 0 of the network, Residual"),
-        (FLAT, Own, r"Own computes by code of its own and has no export\(prefix\) method"),
+        (FLAT, Own, r"Own has its own forward code and no export\(prefix\) method"),
     ],
 )
-def test_what_cannot_be_translated_is_named(
-    spec: Spec, make: Callable[[], nn.Module], says: str, monkeypatch: pytest.MonkeyPatch
+def test_unsupported_module_is_named_in_the_error(
+    spec: Spec, make: Callable[[], nn.Module], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = registered(monkeypatch, make, spec)
-    with pytest.raises(ExportError, match=says) as caught:
+    with pytest.raises(ExportError, match=message) as caught:
         export(network, "actor")
     assert "`inference: remote` still serves it" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Both forms of a policy program, for tests that hold for each."""
+"""Fixture for tests of both forms of a policy program."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import pytest
 
-from rl4sys.policy.native_form import NATIVE, NativeProgram
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.native_program import NATIVE, NativeProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 
 Form: TypeAlias = type[NumpyProgram] | type[NativeProgram]
 

@@ -1,4 +1,4 @@
-"""The stream of uniform numbers that all chance in a policy comes from."""
+"""Random draws of policies: the stream of uniform numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kind(request: pytest.FixtureRequest) -> type[PythonDraws]:
     return chosen
 
 
-def test_they_are_the_published_outputs_of_splitmix64(kind: type[PythonDraws]) -> None:
+def test_draws_match_published_splitmix64(kind: type[PythonDraws]) -> None:
     published = [
         6457827717110365317,
         3203168211198807973,
@@ -35,34 +35,34 @@ def test_they_are_the_published_outputs_of_splitmix64(kind: type[PythonDraws]) -
 
 @pytest.mark.skipif(not NATIVE, reason="the native core is not installed, or RL4SYS_NUMPY=1")
 @given(key=WORDS, counter=WORDS, count=st.integers(0, 20))
-def test_native_and_python_draws_are_equal_even_where_the_counter_wraps(key: int, counter: int, count: int) -> None:
+def test_native_and_python_draws_are_equal(key: int, counter: int, count: int) -> None:
     native, python = Draws(key, counter), PythonDraws(key, counter)
     assert Draws is not PythonDraws
     assert native.uniforms(count).tolist() == python.uniforms(count).tolist()
     assert native.state() == python.state() == {"key": key, "counter": (counter + count) % 2**64}
 
 
-def test_a_stream_goes_on_where_it_stopped_however_it_is_cut(kind: type[PythonDraws]) -> None:
+def test_stream_is_independent_of_chunk_sizes(kind: type[PythonDraws]) -> None:
     whole, cut = kind(7), kind(7)
     parts = [cut.uniforms(count) for count in (3, 0, 1, 6)]
     assert np.concatenate(parts).tolist() == whole.uniforms(10).tolist()
     assert (cut.key, cut.counter) == (7, 10)
 
 
-def test_a_restored_stream_repeats_itself(kind: type[PythonDraws]) -> None:
+def test_restored_stream_repeats_itself(kind: type[PythonDraws]) -> None:
     draws, other = kind(3, 5), kind(0)
     other.restore(draws.state())
     assert other.uniforms(4).tolist() == draws.uniforms(4).tolist()
 
 
-def test_copies_and_pickles_are_streams_of_their_own(kind: type[PythonDraws]) -> None:
+def test_copies_and_pickles_are_independent_streams(kind: type[PythonDraws]) -> None:
     draws = kind(2**64 - 1, 9)
     copies = [copy.deepcopy(draws), pickle.loads(pickle.dumps(draws))]
     expected = draws.uniforms(3).tolist()
     assert [c.uniforms(3).tolist() for c in copies] == [expected, expected]
 
 
-def test_neighbouring_keys_give_unrelated_uniform_numbers(kind: type[PythonDraws]) -> None:
+def test_neighboring_keys_give_uncorrelated_draws(kind: type[PythonDraws]) -> None:
     table = np.stack([kind(key).uniforms(2000) for key in range(20)])
     assert 0.0 <= table.min() < 0.001
     assert 0.999 < table.max() < 1.0
@@ -71,11 +71,11 @@ def test_neighbouring_keys_give_unrelated_uniform_numbers(kind: type[PythonDraws
 
 
 @pytest.mark.parametrize(("key", "counter", "name"), [(-1, 0, "key"), (2**64, 0, "key"), (0, -1, "counter")])
-def test_a_key_or_counter_beyond_64_bits_is_refused(kind: type[PythonDraws], key: int, counter: int, name: str) -> None:
-    with pytest.raises(SpecError, match=rf"the {name} of draws lies in 0\.\.2\*\*64-1, got"):
+def test_key_or_counter_beyond_64_bits_is_rejected(kind: type[PythonDraws], key: int, counter: int, name: str) -> None:
+    with pytest.raises(SpecError, match=rf"the {name} of draws must be in 0\.\.2\*\*64-1, got"):
         kind(key, counter)
 
 
-def test_a_negative_count_is_refused(kind: type[PythonDraws]) -> None:
-    with pytest.raises(SpecError, match="the count of draws is at least 0, got -1"):
+def test_negative_count_is_rejected(kind: type[PythonDraws]) -> None:
+    with pytest.raises(SpecError, match="the count of draws must be at least 0, got -1"):
         kind(0).uniforms(-1)

@@ -1,4 +1,4 @@
-"""The numpy form and the native form of a program decide alike, and many rows decide as each alone."""
+"""The numpy and native forms of a program agree, and a batch equals its single rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.native_form import NATIVE, NativeProgram
-from rl4sys.policy.numpy_body import Around, apply
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.native_program import NATIVE, NativeProgram
+from rl4sys.policy.numpy_operations import OperationContext, apply
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import BODY, DISCRETE_HEADS, HEADS, MASK_NUMBERS, MULTI_HEADS, ROW, Operation, Program
-from rl4sys.spec import Array, MultiDiscrete, first_permitted
+from rl4sys.spec import Array, MultiDiscrete, first_allowed
 
 Form: TypeAlias = type[NumpyProgram] | type[NativeProgram]
 
@@ -38,7 +38,7 @@ class Case:
         return self.program.head.name in DISCRETE_HEADS
 
     @property
-    def several(self) -> bool:
+    def multi_discrete(self) -> bool:
         return self.program.head.name in MULTI_HEADS
 
     @property
@@ -60,7 +60,7 @@ BOUNDED_OPTIONS: dict[str, dict[str, float]] = {
 
 
 class Builder:
-    """Adds operations with random weights of a scale that keeps values near 1."""
+    """Builds a program of random operations, with random weights that keep values near 1."""
 
     def __init__(self, seed: int, size: int, actions: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -78,15 +78,15 @@ class Builder:
         self.weights[name] = (scale * self.random.standard_normal(shape)).astype(np.float32)
         return name
 
-    def whole(self, most: int) -> int:
+    def integer(self, most: int) -> int:
         return int(self.random.integers(1, most + 1))
 
     def earlier(self) -> int:
-        """The number of any value so far."""
+        """Return the number of a random earlier value."""
         return int(self.random.integers(len(self.sizes)))
 
     def add(self, name: str, gives: int, /, *weights: str, inputs: tuple[int, ...] = (), **options: float) -> int:
-        """An operation that gives so many numbers; the number of its value."""
+        """Add an operation with a result of size ``gives``; returns the number of the result."""
         self.body.append(Operation(name, weights, options, inputs))
         self.sizes.append(gives)
         return len(self.body)
@@ -98,7 +98,7 @@ class Builder:
         return self.add("linear", rows * width, *names, inputs=() if source is None else (source,), **options)
 
     def operation(self, name: str) -> None:
-        """One of that name, after a layer where it needs its input to be of some size."""
+        """Add an operation by name, after a layer if it needs an input of a certain size."""
         special = getattr(self, f"_{name}", None)
         if special is None:
             self.add(name, self.size)
@@ -109,10 +109,10 @@ class Builder:
         self.add("normalize", self.size, self.array(self.size), self.array(self.size), limit=2.0)
 
     def _linear(self) -> None:
-        rows = self.whole(9) if self.random.random() < 0.5 else 1
+        rows = self.integer(9) if self.random.random() < 0.5 else 1
         if self.size % rows:
-            self.layer(rows * self.whole(10))
-        self.layer(self.whole(40 if rows > 1 else 70), rows=rows)
+            self.layer(rows * self.integer(10))
+        self.layer(self.integer(40 if rows > 1 else 70), rows=rows)
 
     def _noisy_linear(self) -> None:
         self._linear()
@@ -121,10 +121,10 @@ class Builder:
         self.body[-1] = replace(operation, name="noisy_linear", weights=operation.weights + noise)
 
     def _layer_norm(self) -> None:
-        rows = self.whole(5)
-        width = self.whole(20)
+        rows = self.integer(5)
+        width = self.integer(20)
         self.layer(rows * width)
-        # Where numbers hardly differ, dividing by how much they do would enlarge what float32 rounds off.
+        # The large epsilon avoids amplified rounding errors of rows with little variance.
         self.add("layer_norm", rows * width, self.array(width), self.array(width), epsilon=0.3, rows=rows)
 
     def _scale(self) -> None:
@@ -136,11 +136,11 @@ class Builder:
     def _slice(self) -> None:
         source = self.earlier()
         start = int(self.random.integers(self.sizes[source]))
-        length = self.whole(self.sizes[source] - start)
+        length = self.integer(self.sizes[source] - start)
         self.add("slice", length, inputs=(source,), start=start, length=length)
 
     def _concat(self) -> None:
-        sources = tuple(self.earlier() for _ in range(self.whole(3)))
+        sources = tuple(self.earlier() for _ in range(self.integer(3)))
         self.add("concat", sum(self.sizes[source] for source in sources), inputs=sources)
 
     def _pair(self, name: str) -> None:
@@ -156,19 +156,19 @@ class Builder:
         self._pair("multiply")
 
     def _transpose(self) -> None:
-        rows = self.whole(9)
-        self.layer(rows * self.whole(9))
+        rows = self.integer(9)
+        self.layer(rows * self.integer(9))
         self.add("transpose", self.size, rows=rows)
 
     def _image(self) -> tuple[int, int, int]:
-        height, width, channels = self.whole(7), self.whole(9), self.whole(5)
+        height, width, channels = self.integer(7), self.integer(9), self.integer(5)
         self.layer(height * width * channels)
         return height, width, channels
 
     def _conv2d(self) -> None:
         height, width, channels = self._image()
-        stride, padding, outputs = self.whole(3), int(self.random.integers(4)), self.whole(20)
-        down, right = self.whole(min(4, height + 2 * padding)), self.whole(min(4, width + 2 * padding))
+        stride, padding, outputs = self.integer(3), int(self.random.integers(4)), self.integer(20)
+        down, right = self.integer(min(4, height + 2 * padding)), self.integer(min(4, width + 2 * padding))
         names = self.array(outputs, down, right, channels, scale=(down * right * channels) ** -0.5), self.array(outputs)
         places = ((height + 2 * padding - down) // stride + 1) * ((width + 2 * padding - right) // stride + 1)
         options = {"height": height, "width": width, "stride": stride, "padding": padding}
@@ -176,38 +176,38 @@ class Builder:
 
     def _max_pool(self) -> None:
         height, width, channels = self._image()
-        size, stride = self.whole(min(3, height, width)), self.whole(3)
+        size, stride = self.integer(min(3, height, width)), self.integer(3)
         padding = int(self.random.integers(size))
         places = ((height + 2 * padding - size) // stride + 1) * ((width + 2 * padding - size) // stride + 1)
         options = {"height": height, "width": width, "stride": stride, "padding": padding, "size": size}
         self.add("max_pool", places * channels, **options)
 
     def _join_rows(self) -> None:
-        rows, vector = self.whole(7), self.earlier()
-        self.layer(rows * self.whole(6))
+        rows, vector = self.integer(7), self.earlier()
+        self.layer(rows * self.integer(6))
         self.add("join_rows", self.size + rows * self.sizes[vector], inputs=(len(self.body), vector), rows=rows)
 
     def _legal(self, parts: int) -> tuple[int, ...]:
-        """Which parts take part: all, none or some by the mask or by numbers."""
+        """Return the legal input, if any: a slice of the mask or the output of a layer."""
         if self.actions >= parts and self.random.random() < 0.7:
             start = int(self.random.integers(self.actions - parts + 1))
             return (self.add("slice", parts, inputs=(MASK_NUMBERS,), start=start, length=parts),)
         return (self.layer(parts),) if self.random.random() < 0.5 else ()
 
     def _attention(self) -> None:
-        heads, rows, keys = self.whole(3), self.whole(14), self.whole(9)
-        width, source = heads * self.whole(11), len(self.body)
+        heads, rows, keys = self.integer(3), self.integer(14), self.integer(9)
+        width, source = heads * self.integer(11), len(self.body)
         query, key, value = (self.layer(parts * width, source) for parts in (rows, keys, keys))
         inputs = (query, key, value, *self._legal(keys))
         self.add("attention", rows * width, inputs=inputs, heads=heads, rows=rows, keys=keys)
 
     def _mean_rows(self) -> None:
-        rows, width = self.whole(7), self.whole(12)
+        rows, width = self.integer(7), self.integer(12)
         parts = self.layer(rows * width)
         self.add("mean_rows", width, inputs=(parts, *self._legal(rows)), rows=rows)
 
     def _cell(self, name: str, gates: int, states: int) -> None:
-        hidden, size, start = self.whole(20), self.size, self.memory_size + int(self.random.integers(3))
+        hidden, size, start = self.integer(20), self.size, self.memory_size + int(self.random.integers(3))
         names = (
             self.array(gates * hidden, size, scale=size**-0.5),
             self.array(gates * hidden, hidden, scale=hidden**-0.5),
@@ -224,12 +224,12 @@ class Builder:
         self._cell("lstm", 4, 2)
 
     def _noise(self) -> None:
-        size = self.whole(5)
+        size = self.integer(5)
         noise = self.add("noise", size, size=size, scale=0.5 if self.random.random() < 0.8 else 0.0)
         self.add("concat", size + self.sizes[-2], inputs=(noise - 1, noise))
 
     def _expectation(self) -> None:
-        rows, atoms = self.whole(6), self.whole(12)
+        rows, atoms = self.integer(6), self.integer(12)
         self.layer(rows * atoms)
         self.add("expectation", rows, self.array(atoms), rows=rows)
 
@@ -273,18 +273,18 @@ def _random_mask(random: np.random.Generator, rows: int, parts: tuple[int, ...])
 
 
 def _values(case: Case, row: int, counter: int) -> dict[int, Array]:
-    """What each operation gives for one row in float64, drawing from ``counter`` on."""
-    around = Around(case.weights, Draws(case.key, counter), case.memory[row : row + 1].astype(np.float64))
+    """Result of each operation for one row in float64, with draws from ``counter`` on."""
+    context = OperationContext(case.weights, Draws(case.key, counter), case.memory[row : row + 1].astype(np.float64))
     legal = np.ones((1, 12)) if case.mask is None else case.mask[row : row + 1].astype(np.float64)
     values = {MASK_NUMBERS: legal, ROW: case.rows[row : row + 1].astype(np.float64)}
     with np.errstate(all="ignore"):
         for number, operation in enumerate(case.program.body, start=1):
-            values[number] = apply(operation, [values[s] for s in operation.sources(number)], around)
+            values[number] = apply(operation, [values[s] for s in operation.sources(number)], context)
     return values
 
 
 def _tolerance(case: Case) -> float:
-    """How far float32 may be off: each operation may lose the last digits of the largest number met on the way."""
+    """Tolerance for float32: each operation may round the largest intermediate value."""
     rows = range(len(case.rows))
     scale = max(1.0, *(float(np.abs(value).max()) for row in rows for value in _values(case, row, 0).values()))
     return 2e-7 * scale * (len(case.program.body) + 1)
@@ -293,7 +293,7 @@ def _tolerance(case: Case) -> float:
 @NEEDS_NATIVE
 @settings(max_examples=400, deadline=None)
 @given(case=cases(heads=("mode",)))
-def test_both_forms_compute_and_remember_the_same_numbers(case: Case) -> None:
+def test_native_and_numpy_bodies_agree(case: Case) -> None:
     memories = case.memory.copy(), case.memory.copy()
     expected, _ = case.build(NumpyProgram).act(case.rows, None, Draws(case.key), memories[0])
     got, _ = case.build(NativeProgram).act(case.rows, None, Draws(case.key), memories[1])
@@ -306,11 +306,11 @@ def test_both_forms_compute_and_remember_the_same_numbers(case: Case) -> None:
 @NEEDS_NATIVE
 @settings(max_examples=400, deadline=None)
 @given(case=cases())
-def test_both_forms_decide_alike_from_the_same_draws(case: Case) -> None:
+def test_native_and_numpy_decisions_agree(case: Case) -> None:
     streams = Draws(case.key), Draws(case.key)
-    numpy_form, native_form = case.build(NumpyProgram), case.build(NativeProgram)
-    expected, expected_log = numpy_form.act(case.rows, case.mask, streams[0], case.memory.copy())
-    got, got_log = native_form.act(case.rows, case.mask, streams[1], case.memory.copy())
+    numpy_program, native_program = case.build(NumpyProgram), case.build(NativeProgram)
+    expected, expected_log = numpy_program.act(case.rows, case.mask, streams[0], case.memory.copy())
+    got, got_log = native_program.act(case.rows, case.mask, streams[1], case.memory.copy())
     assert streams[0].state() == streams[1].state()
     assert (expected.dtype, expected.shape, expected_log.dtype) == (got.dtype, got.shape, got_log.dtype)
     tolerance = _tolerance(case)
@@ -323,18 +323,18 @@ def test_both_forms_decide_alike_from_the_same_draws(case: Case) -> None:
         same = (pair[0] == pair[1]).all(axis=1)
     else:
         np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * _stretch(case))
-    atol = tolerance * max(2, numpy_form.output_size)
+    atol = tolerance * max(2, numpy_program.output_size)
     np.testing.assert_allclose(got_log[same], expected_log[same], rtol=0, atol=atol)
 
 
 def _stretch(case: Case) -> float:
-    """How much a head enlarges an error of its input."""
+    """Factor by which a head amplifies an error of its input."""
     spans = [case.weights[name] for name in case.program.head.weights]
     return max(1.0, *(float(np.abs(span).max()) for span in spans)) * 2.0 if spans else 1.0
 
 
 def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int) -> float:
-    """How far the input or draw of a part was from where the choice between two of its alternatives turns."""
+    """Distance of a part's input or draw from the boundary between two of its actions."""
     (row, part), parts = place, case.parts
     within = slice(sum(parts[:part]), sum(parts[: part + 1]))
     outputs = _values(case, row, row * draws)[len(case.program.body)][0, within]
@@ -342,7 +342,7 @@ def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int
         return abs(float(outputs[one]) - float(outputs[other]))
     legal = np.ones(len(outputs), np.bool_) if case.mask is None else case.mask[row, within]
     weight = np.where(legal, np.exp(outputs - outputs.max()), 0.0)
-    # The head's draws are the row's last, one for each part.
+    # The head uses the last draws of the row, one per part.
     uniform = Draws(case.key, (row + 1) * draws - len(parts) + part).uniforms(1)[0]
     return float(np.abs(np.cumsum(weight) / weight.sum() - uniform).min())
 
@@ -350,39 +350,37 @@ def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
 @pytest.mark.parametrize("form", [NumpyProgram, pytest.param(NativeProgram, marks=NEEDS_NATIVE)])
-def test_many_rows_give_bit_for_bit_what_each_gives_alone(form: Form, case: Case) -> None:
-    program, together, alone = case.build(form), Draws(case.key), Draws(case.key)
+def test_batch_is_bit_exact_with_single_rows(form: Form, case: Case) -> None:
+    program, batch_draws, row_draws = case.build(form), Draws(case.key), Draws(case.key)
     memory = case.memory.copy()
-    actions, log_probs = program.act(case.rows, case.mask, together, memory)
+    actions, log_probs = program.act(case.rows, case.mask, batch_draws, memory)
     for row in range(len(case.rows)):
         mask, own_memory = None if case.mask is None else case.mask[row], case.memory[row].copy()
-        action, log_prob = program.decide(case.rows[row], mask, alone, own_memory)
+        action, log_prob = program.decide(case.rows[row], mask, row_draws, own_memory)
         assert np.asarray(action).tobytes() == actions[row].tobytes()
         assert np.float32(log_prob) == log_probs[row]
         assert own_memory.tobytes() == memory[row].tobytes()
         assert isinstance(log_prob, float)
-        assert isinstance(action, int) == (case.discrete and not case.several)
-    assert together.state() == alone.state()
+        assert isinstance(action, int) == (case.discrete and not case.multi_discrete)
+    assert batch_draws.state() == row_draws.state()
 
 
 @settings(max_examples=100, deadline=None)
 @given(case=cases(), place=st.integers(0, 10**6))
 @pytest.mark.parametrize("form", [NumpyProgram, pytest.param(NativeProgram, marks=NEEDS_NATIVE)])
-def test_a_nan_gives_a_legal_action_a_nan_log_probability_and_the_same_memory(
-    form: Form, case: Case, place: int
-) -> None:
+def test_nan_gives_legal_action_and_nan_log_probability(form: Form, case: Case, place: int) -> None:
     rows = case.rows.copy()
     rows.flat[place % rows.size] = np.nan
-    spoilt_case = replace(case, rows=rows)
-    outputs = [_values(spoilt_case, row, 0)[len(case.program.body)] for row in range(len(rows))]
-    spoilt = np.array([np.isnan(output).any() for output in outputs])
-    # Some programs leave out a part of what they are given.
-    assume(spoilt.any())
+    nan_case = replace(case, rows=rows)
+    outputs = [_values(nan_case, row, 0)[len(case.program.body)] for row in range(len(rows))]
+    has_nan = np.array([np.isnan(output).any() for output in outputs])
+    # Some programs ignore parts of their input.
+    assume(has_nan.any())
     program, memory = case.build(form), case.memory.copy()
     actions, log_probs = program.act(rows, case.mask, Draws(case.key), memory)
-    assert np.isnan(log_probs).tolist() == spoilt.tolist()
-    assert memory[spoilt].tobytes() == case.memory[spoilt].tobytes()
+    assert np.isnan(log_probs).tolist() == has_nan.tolist()
+    assert memory[has_nan].tobytes() == case.memory[has_nan].tobytes()
     if case.discrete:
         masks = np.ones((len(rows), sum(case.parts)), np.bool_) if case.mask is None else case.mask
-        firsts = np.array([first_permitted(MultiDiscrete(case.parts), mask) for mask in masks])
-        assert actions[spoilt].reshape(spoilt.sum(), -1).tolist() == firsts[spoilt].tolist()
+        firsts = np.array([first_allowed(MultiDiscrete(case.parts), mask) for mask in masks])
+        assert actions[has_nan].reshape(has_nan.sum(), -1).tolist() == firsts[has_nan].tolist()

@@ -1,4 +1,4 @@
-"""The golden files, by which the C++ client is tested too: every form decides as they say."""
+"""Golden files, shared with the tests of the C++ client: every form reproduces their decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl4sys.policy.draws import Draws
 from rl4sys.policy.program import BODY, HEADS
 from rl4sys.policy.snapshot import Snapshot, input_size
 from rl4sys.spec import Array
-from rl4sys.wire.delta import apply_difference
+from rl4sys.wire.delta import apply_delta
 from rl4sys.wire.messages import ServerMessage
 from tests.policy.conftest import Form
 
@@ -36,14 +36,14 @@ def script() -> ModuleType:
 
 
 def assert_close(got: Array, expected: Array) -> None:
-    """Within a millionth of the number, or of 1 where it is smaller; choices are the same."""
+    """Require an error of at most 1e-6, relative to numbers above 1; integers must be equal."""
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     tolerance = 0.0 if got.dtype == np.int64 else 1e-6 * np.maximum(1.0, np.abs(expected))
     assert (np.abs(got.astype(np.float64) - expected) <= tolerance).all()
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_form_decides_as_the_golden_files_say(form: Form, case: str) -> None:
+def test_decisions_match_golden_files(form: Form, case: str) -> None:
     snapshot = Snapshot.from_bytes((GOLDEN / f"{case}.safetensors").read_bytes())
     columns, metadata = tensors.decode((GOLDEN / f"{case}.decisions.safetensors").read_bytes())
     program = form(snapshot.program, snapshot.weights, input_size(snapshot.spec))
@@ -56,37 +56,37 @@ def test_each_form_decides_as_the_golden_files_say(form: Form, case: str) -> Non
     assert_close(np.array(memories), columns.get("memory", np.empty((len(memories), 0), np.float32)))
     assert_close(np.array([action for action, _ in decisions]), columns["action"])
     assert_close(np.array([log_prob for _, log_prob in decisions], np.float32), columns["log_prob"])
-    assert len(np.unique(columns["action"])) > 2, "a policy that always does the same would prove little"
+    assert len(np.unique(columns["action"])) > 2, "the actions should vary"
 
 
-def test_there_is_a_golden_file_of_every_operation(script: ModuleType) -> None:
+def test_every_operation_has_a_golden_file(script: ModuleType) -> None:
     assert set(script.CASES | script.COMPOSED) == set(CASES)
     programs = [Snapshot.from_bytes((GOLDEN / f"{case}.safetensors").read_bytes()).program for case in CASES]
     names = {operation.name for program in programs for operation in program.operations}
     assert names == set(BODY + HEADS)
 
 
-def test_the_script_writes_the_golden_files_again(script: ModuleType) -> None:
-    """Snapshots byte for byte, and rows and masks; the rest as closely as zlib and numpy's ``exp`` allow."""
+def test_script_reproduces_golden_files(script: ModuleType) -> None:
+    """Snapshots, rows and masks are equal byte for byte; decisions and compressed data only in content."""
     files = script.make_files()
     assert set(files) == {path.name for path in GOLDEN.iterdir()}
     for name, content in files.items():
         present = (GOLDEN / name).read_bytes()
         if name.endswith((".delta", ".message")):
-            assert moved_by(name, content) == moved_by(name, present)
+            assert snapshot_in(name, content) == snapshot_in(name, present)
         elif name.endswith(".decisions.safetensors"):
             assert_same_decisions(content, present)
         else:
             assert content == present, name
 
 
-def moved_by(name: str, content: bytes) -> bytes:
-    """The snapshot in a message or a difference."""
+def snapshot_in(name: str, content: bytes) -> bytes:
+    """Return the snapshot in a message or a delta."""
     if name == "full.message":
         return ServerMessage.FromString(content).snapshot.full
     if name == "delta.message":
         content = ServerMessage.FromString(content).snapshot.delta.compressed
-    return apply_difference((GOLDEN / "squashed_mode.safetensors").read_bytes(), content)
+    return apply_delta((GOLDEN / "squashed_mode.safetensors").read_bytes(), content)
 
 
 def assert_same_decisions(got: bytes, expected: bytes) -> None:
@@ -100,14 +100,14 @@ def assert_same_decisions(got: bytes, expected: bytes) -> None:
         assert_close(columns[name], golden[name])
 
 
-def test_the_golden_difference_makes_the_golden_snapshot() -> None:
+def test_golden_delta_restores_golden_snapshot() -> None:
     moved = (GOLDEN / "moved.safetensors").read_bytes()
     assert Snapshot.from_bytes(moved).version == 2
     for name in ("moved.delta", "delta.message"):
-        assert moved_by(name, (GOLDEN / name).read_bytes()) == moved
+        assert snapshot_in(name, (GOLDEN / name).read_bytes()) == moved
 
 
-def test_a_flipped_bit_in_any_weight_is_noticed() -> None:
+def test_flipped_bit_in_any_weight_is_detected() -> None:
     content = (GOLDEN / "squashed_mode.safetensors").read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
     for place in range(start, len(content), 7):

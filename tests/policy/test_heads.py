@@ -10,8 +10,8 @@ import pytest
 
 from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.native_form import NativeProgram
-from rl4sys.policy.numpy_form import NumpyProgram, draw
+from rl4sys.policy.native_program import NativeProgram
+from rl4sys.policy.numpy_program import NumpyProgram, draw
 from rl4sys.policy.program import Operation, Program
 from rl4sys.spec import Array, Columns
 
@@ -21,25 +21,25 @@ COUNT = 100_000
 EPSILON = Operation("epsilon_greedy", (), {"epsilon": 0.25})
 GAUSSIAN = Operation("gaussian", ("log_std",))
 SQUASHED = Operation("squashed_gaussian", ("low", "high"), {"log_std_min": -2.0, "log_std_max": 1.0})
-SEVERAL = Operation("multi_categorical", ("choices",))
-CHOICES: dict[str, Array] = {"choices": np.array([3, 1, 3], np.float32)}
+MULTI_CATEGORICAL = Operation("multi_categorical", ("choices",))
+PARTS: dict[str, Array] = {"choices": np.array([3, 1, 3], np.float32)}
 BOUNDS: dict[str, Array] = {"low": np.array([-1, 10], np.float32), "high": np.array([3, 11], np.float32)}
 
 
 def _many(
     form: Form, head: Operation, row: list[float], mask: list[bool] | None = None, weights: Columns | None = None
 ) -> tuple[Array, Array]:
-    """COUNT decisions on the same head input."""
+    """Return COUNT decisions on the same head input."""
     rows = np.tile(np.array(row, np.float32), (COUNT, 1))
     masks = None if mask is None else np.tile(np.array(mask), (COUNT, 1))
     return form(Program((), head), weights or {}, len(row)).act(rows, masks, Draws(11))
 
 
-def _frequencies(actions: Array, choices: int) -> Array:
-    return np.bincount(actions, minlength=choices) / len(actions)
+def _frequencies(actions: Array, count: int) -> Array:
+    return np.bincount(actions, minlength=count) / len(actions)
 
 
-def test_categorical_chooses_as_often_as_softmax_says(form: Form) -> None:
+def test_categorical_frequencies_match_softmax(form: Form) -> None:
     logits = [0.0, 1.0, -1.0, 2.0]
     probability = np.exp(logits) / np.exp(logits).sum()
     actions, log_probs = _many(form, Operation("categorical"), logits)
@@ -47,40 +47,40 @@ def test_categorical_chooses_as_often_as_softmax_says(form: Form) -> None:
     np.testing.assert_allclose(log_probs, np.log(probability)[actions], rtol=1e-6)
 
 
-def test_categorical_chooses_among_the_legal_by_their_softmax(form: Form) -> None:
+def test_categorical_uses_softmax_of_legal_actions(form: Form) -> None:
     probability = np.exp([0.0, -np.inf, -1.0, -np.inf]) / (1 + math.exp(-1))
     actions, log_probs = _many(form, Operation("categorical"), [0, 50, -1, 2], [True, False, True, False])
     np.testing.assert_allclose(_frequencies(actions, 4), probability, atol=0.006)
     np.testing.assert_allclose(np.exp(log_probs), probability[actions], rtol=1e-6)
 
 
-def test_categorical_takes_the_first_action_whose_cumulative_probability_exceeds_the_draw(form: Form) -> None:
+def test_categorical_inverts_the_cumulative_distribution(form: Form) -> None:
     uniform = Draws(11).uniforms(COUNT)
     actions, _ = _many(form, Operation("categorical"), [0.0] * 4)
     assert actions.tolist() == np.floor(uniform * 4).astype(int).tolist()
 
 
-def test_categorical_survives_logits_of_any_size(form: Form) -> None:
+def test_categorical_handles_logits_of_any_size(form: Form) -> None:
     actions, log_probs = _many(form, Operation("categorical"), [-3e38, 3e38, 3e38, -math.inf])
     assert set(actions.tolist()) == {1, 2}
     np.testing.assert_allclose(log_probs, math.log(0.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize("logits", [[-math.inf] * 3, [0.0, math.inf, 0.0], [0.0, math.nan, 0.0]])
-def test_categorical_marks_logits_without_a_softmax_by_a_nan(form: Form, logits: list[float]) -> None:
+def test_categorical_gives_nan_for_undefined_softmax(form: Form, logits: list[float]) -> None:
     actions, log_probs = _many(form, Operation("categorical"), logits, [False, True, True])
     assert set(actions.tolist()) == {1}
     assert np.isnan(log_probs).all()
 
 
-def test_epsilon_greedy_explores_as_often_as_told_and_knows_the_probabilities(form: Form) -> None:
+def test_epsilon_greedy_frequencies_match_its_probabilities(form: Form) -> None:
     actions, log_probs = _many(form, EPSILON, [0, 5, 5, 9, 1], [True, True, True, False, True])
     probability = np.array([0.0625, 0.8125, 0.0625, 0.0, 0.0625])
     np.testing.assert_allclose(_frequencies(actions, 5), probability, atol=0.006)
     np.testing.assert_allclose(np.exp(log_probs), probability[actions], rtol=1e-6)
 
 
-def test_epsilon_greedy_uses_its_first_draw_to_explore_and_its_second_to_choose(form: Form) -> None:
+def test_epsilon_greedy_uses_two_draws_in_order(form: Form) -> None:
     uniform = Draws(11).uniforms(2 * COUNT).reshape(COUNT, 2)
     expected = np.where(uniform[:, 0] < 0.25, np.floor(uniform[:, 1] * 4), 2)
     actions, _ = _many(form, EPSILON, [0, 1, 7, 3])
@@ -88,21 +88,21 @@ def test_epsilon_greedy_uses_its_first_draw_to_explore_and_its_second_to_choose(
 
 
 @pytest.mark.parametrize(("epsilon", "log_prob"), [(0.0, 0.0), (1.0, math.log(1 / 3))])
-def test_epsilon_greedy_is_sure_at_0_and_uniform_at_1(form: Form, epsilon: float, log_prob: float) -> None:
+def test_epsilon_0_is_greedy_and_epsilon_1_is_uniform(form: Form, epsilon: float, log_prob: float) -> None:
     actions, log_probs = _many(form, Operation("epsilon_greedy", (), {"epsilon": epsilon}), [0, 1, 0])
     assert set(actions.tolist()) == ({1} if epsilon == 0.0 else {0, 1, 2})
     np.testing.assert_allclose(log_probs, log_prob, rtol=1e-6)
 
 
-def test_argmax_takes_the_first_of_equals_among_the_legal(form: Form) -> None:
+def test_argmax_takes_the_first_best_legal_action(form: Form) -> None:
     assert set(_many(form, Operation("argmax"), [1, 3, 3, 9], [True, True, True, False])[0].tolist()) == {1}
     assert set(_many(form, Operation("argmax"), [-math.inf] * 3, [False, True, True])[0].tolist()) == {1}
 
 
-def test_several_choices_are_each_made_as_one_is_with_a_draw_of_their_own(form: Form) -> None:
+def test_multi_categorical_samples_each_part_with_its_own_draw(form: Form) -> None:
     logits, mask = [0.0, 1.0, 50.0, 2.0, -1.0, 0.5, 0.0], [True, True, False, True, True, False, True]
     uniform, parts = Draws(11).uniforms(3 * COUNT).reshape(COUNT, 3), (slice(0, 3), slice(3, 4), slice(4, 7))
-    actions, log_probs = _many(form, SEVERAL, logits, mask, CHOICES)
+    actions, log_probs = _many(form, MULTI_CATEGORICAL, logits, mask, PARTS)
     assert (actions.dtype, actions.shape) == (np.int64, (COUNT, 3))
     expected = np.zeros(COUNT)
     for number, part in enumerate(parts):
@@ -113,44 +113,44 @@ def test_several_choices_are_each_made_as_one_is_with_a_draw_of_their_own(form: 
     np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
 
 
-def test_several_choices_without_chance_are_the_best_of_each_part(form: Form) -> None:
-    greedy = SEVERAL.greedy()
+def test_multi_argmax_takes_the_best_of_each_part(form: Form) -> None:
+    greedy = MULTI_CATEGORICAL.greedy()
     assert (greedy.name, greedy.weights) == ("multi_argmax", ("choices",))
-    actions, log_probs = _many(
-        form, greedy, [0, 9, 9, 4, 1, 2, 3], [True, True, True, True, True, True, False], CHOICES
-    )
+    actions, log_probs = _many(form, greedy, [0, 9, 9, 4, 1, 2, 3], [True, True, True, True, True, True, False], PARTS)
     assert (actions == [1, 0, 1]).all()
     assert (log_probs == 0).all()
 
 
-def test_a_nan_anywhere_gives_the_first_legal_choice_of_every_part(form: Form) -> None:
+def test_nan_gives_first_legal_action_of_every_part(form: Form) -> None:
     mask = [False, True, True, True, False, False, True]
-    actions, log_probs = _many(form, SEVERAL, [0, 0, 9, 1, 0, math.nan, 1], mask, CHOICES)
+    actions, log_probs = _many(form, MULTI_CATEGORICAL, [0, 0, 9, 1, 0, math.nan, 1], mask, PARTS)
     assert (actions == [1, 0, 2]).all()
     assert np.isnan(log_probs).all()
 
 
-def test_a_mask_must_leave_each_part_a_choice(form: Form) -> None:
+def test_mask_without_legal_action_in_a_part_is_rejected(form: Form) -> None:
     mask = [True, True, True, True, False, False, False]
-    with pytest.raises(SpecError, match="row 0 allows none of the 3 choices of a part; each part needs one"):
-        _many(form, SEVERAL, [0.0] * 7, mask, CHOICES)
+    with pytest.raises(SpecError, match="row 0 allows none of the 3 actions of a part; each part needs at least one"):
+        _many(form, MULTI_CATEGORICAL, [0.0] * 7, mask, PARTS)
 
 
-@pytest.mark.parametrize("choices", [[3, 3], [3, 5], [2.5, 4.5], [0, 7], [-1, 8], [math.nan, 7], [math.inf], []])
-def test_the_choices_of_all_parts_are_the_numbers_that_reach_the_head(form: Form, choices: list[float]) -> None:
-    weights = {"choices": np.array(choices, np.float32)}
-    with pytest.raises(SpecError, match="multi_categorical got choices that are not whole numbers from 1 on, together"):
-        form(Program((), SEVERAL), weights, 7)
+@pytest.mark.parametrize("parts", [[3, 3], [3, 5], [2.5, 4.5], [0, 7], [-1, 8], [math.nan, 7], [math.inf], []])
+def test_part_sizes_must_add_up_to_the_head_size(form: Form, parts: list[float]) -> None:
+    weights = {"choices": np.array(parts, np.float32)}
+    with pytest.raises(
+        SpecError, match="multi_categorical needs whole part sizes of at least 1 that sum to its 7 inputs"
+    ):
+        form(Program((), MULTI_CATEGORICAL), weights, 7)
 
 
-@pytest.mark.parametrize("choices", [[[3, 4]], 7])
-def test_the_choices_are_a_list(form: Form, choices: object) -> None:
+@pytest.mark.parametrize("parts", [[[3, 4]], 7])
+def test_part_sizes_must_be_a_vector(form: Form, parts: object) -> None:
     with pytest.raises(SpecError, match="multi_categorical got weights of shapes"):
-        form(Program((), SEVERAL), {"choices": np.array(choices, np.float32)}, 7)
+        form(Program((), MULTI_CATEGORICAL), {"choices": np.array(parts, np.float32)}, 7)
 
 
 @pytest.mark.parametrize("head", [Operation("categorical"), Operation("argmax"), EPSILON])
-def test_no_illegal_action_is_ever_taken(form: Form, head: Operation) -> None:
+def test_illegal_action_is_never_taken(form: Form, head: Operation) -> None:
     random = np.random.default_rng(5)
     rows = 10 * random.standard_normal((COUNT, 6)).astype(np.float32)
     mask: Array = random.random((COUNT, 6)) < 0.3
@@ -161,7 +161,7 @@ def test_no_illegal_action_is_ever_taken(form: Form, head: Operation) -> None:
     assert len(set(actions.tolist())) == 6
 
 
-def test_gaussian_has_the_mean_and_deviation_it_was_given(form: Form) -> None:
+def test_gaussian_has_given_mean_and_standard_deviation(form: Form) -> None:
     weights: dict[str, Array] = {"log_std": np.array([-1, 0.5], np.float32)}
     actions, log_probs = _many(form, GAUSSIAN, [3, -4], weights=weights)
     deviation = np.exp([-1, 0.5])
@@ -173,14 +173,14 @@ def test_gaussian_has_the_mean_and_deviation_it_was_given(form: Form) -> None:
     np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gaussian_uses_two_draws_an_element_by_box_and_muller(form: Form) -> None:
+def test_gaussian_uses_two_draws_per_element(form: Form) -> None:
     u = Draws(11).uniforms(4)
     z = [math.sqrt(-2 * math.log(1 - u[i])) * math.cos(2 * math.pi * u[i + 1]) for i in (0, 2)]
     actions, _ = _many(form, GAUSSIAN, [0, 0], weights={"log_std": np.zeros(2, np.float32)})
     np.testing.assert_allclose(actions[0], z, rtol=1e-6)
 
 
-def test_log_probabilities_are_those_of_torch(form: Form) -> None:
+def test_log_probabilities_match_torch(form: Form) -> None:
     torch = pytest.importorskip("torch")
     weights: dict[str, Array] = {"log_std": np.array([-1, 0.5], np.float32)}
     actions, log_probs = _many(form, GAUSSIAN, [3, -4], weights=weights)
@@ -192,24 +192,24 @@ def test_log_probabilities_are_those_of_torch(form: Form) -> None:
     categorical = torch.distributions.Categorical(logits=torch.tensor(logits))
     np.testing.assert_allclose(log_probs, categorical.log_prob(torch.as_tensor(actions)), rtol=1e-5)
 
-    actions, log_probs = _many(form, SEVERAL, logits + logits[:1] + logits, weights=CHOICES)
-    apart = categorical.log_prob(torch.as_tensor(actions[:, ::2])).sum(1)
-    np.testing.assert_allclose(log_probs, apart, rtol=1e-5)
+    actions, log_probs = _many(form, MULTI_CATEGORICAL, logits + logits[:1] + logits, weights=PARTS)
+    by_part = categorical.log_prob(torch.as_tensor(actions[:, ::2])).sum(1)
+    np.testing.assert_allclose(log_probs, by_part, rtol=1e-5)
 
 
-def test_squashed_gaussian_log_probabilities_are_those_of_torch(form: Form) -> None:
+def test_squashed_gaussian_log_probabilities_match_torch(form: Form) -> None:
     torch = pytest.importorskip("torch")
     actions, log_probs = _many(form, SQUASHED, [0.3, -0.5, -1.0, 5.0], weights=BOUNDS)
     squashed = 2 * (actions.astype(np.float64) - BOUNDS["low"]) / (BOUNDS["high"] - BOUNDS["low"]) - 1
     inside = (np.abs(squashed) < 0.999).all(axis=1)
     base = torch.distributions.Normal(torch.tensor([0.3, -0.5]).double(), torch.tensor([-1.0, 1.0]).double().exp())
-    law = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
-    expected = law.log_prob(torch.as_tensor(squashed[inside])).sum(1)
+    squashed_normal = torch.distributions.TransformedDistribution(base, torch.distributions.TanhTransform())
+    expected = squashed_normal.log_prob(torch.as_tensor(squashed[inside])).sum(1)
     assert inside.mean() > 0.5
     np.testing.assert_allclose(log_probs[inside], expected, rtol=1e-3, atol=2e-3)
 
 
-def test_squashed_gaussian_clips_its_log_std_and_stays_within_its_bounds(form: Form) -> None:
+def test_squashed_gaussian_clips_log_std_and_stays_in_bounds(form: Form) -> None:
     actions, log_probs = _many(form, SQUASHED, [0.2, 40.0, -9.0, 9.0], weights=BOUNDS)
     assert (actions >= BOUNDS["low"]).all()
     assert (actions <= BOUNDS["high"]).all()
@@ -218,7 +218,7 @@ def test_squashed_gaussian_clips_its_log_std_and_stays_within_its_bounds(form: F
     assert np.isfinite(log_probs).all()
 
 
-def test_noisy_squash_adds_noise_to_the_squashed_action_and_stays_within_its_bounds(form: Form) -> None:
+def test_noisy_squash_adds_noise_and_stays_in_bounds(form: Form) -> None:
     noisy = Operation("noisy_squash", ("low", "high"), {"sigma": 0.1})
     actions, log_probs = _many(form, noisy, [0.0, 8.0], weights=BOUNDS)
     np.testing.assert_allclose([actions[:, 0].mean(), actions[:, 0].std()], [1.0, 0.2], atol=0.005)
@@ -228,7 +228,7 @@ def test_noisy_squash_adds_noise_to_the_squashed_action_and_stays_within_its_bou
 
 
 @pytest.mark.parametrize("row", [[5.0, -5.0], [5.0, -5.0, 1.0, 1.0]])
-def test_uniform_draws_from_the_whole_box_whatever_reaches_it(form: Form, row: list[float]) -> None:
+def test_uniform_covers_the_box_for_any_input(form: Form, row: list[float]) -> None:
     anywhere = Operation("uniform", ("low", "high"), {"parameters": len(row) // 2})
     actions, log_probs = _many(form, anywhere, row, weights=BOUNDS)
     for element, (low, high) in enumerate(zip(BOUNDS["low"], BOUNDS["high"], strict=True)):
@@ -243,7 +243,7 @@ def test_uniform_draws_from_the_whole_box_whatever_reaches_it(form: Form, row: l
     )
 
 
-def test_the_deterministic_box_heads_give_the_middle_of_the_distribution(form: Form) -> None:
+def test_deterministic_box_heads_give_the_mode(form: Form) -> None:
     actions, log_probs = _many(form, Operation("mode"), [3, -4])
     assert (actions == [3, -4]).all()
     assert (log_probs == 0).all()
@@ -255,18 +255,18 @@ def test_the_deterministic_box_heads_give_the_middle_of_the_distribution(form: F
     assert (log_probs == 0).all()
 
 
-def test_a_nan_stays_in_its_element_of_a_box_action(form: Form) -> None:
+def test_nan_stays_in_its_element_of_a_box_action(form: Form) -> None:
     actions, log_probs = _many(form, GAUSSIAN, [math.nan, 1], weights={"log_std": np.zeros(2, np.float32)})
     assert np.isnan(actions[:, 0]).all()
     assert np.isfinite(actions[:, 1]).all()
     assert np.isnan(log_probs).all()
 
 
-def test_a_head_alone_draws_as_it_does_in_a_program(form: Form) -> None:
+def test_single_head_acts_like_a_program(form: Form) -> None:
     random = np.random.default_rng(2)
     rows = random.standard_normal((50, 4)).astype(np.float32)
     for head in (Operation("categorical"), EPSILON, SQUASHED):
-        alone = draw(head, BOUNDS, rows, None, Draws(4))
-        within = form(Program((), head), BOUNDS, 4).act(rows, None, Draws(4))
-        np.testing.assert_allclose(alone[0], within[0], rtol=1e-6)
-        np.testing.assert_allclose(alone[1], within[1], rtol=1e-6, atol=1e-6)
+        single = draw(head, BOUNDS, rows, None, Draws(4))
+        program = form(Program((), head), BOUNDS, 4).act(rows, None, Draws(4))
+        np.testing.assert_allclose(single[0], program[0], rtol=1e-6)
+        np.testing.assert_allclose(single[1], program[1], rtol=1e-6, atol=1e-6)

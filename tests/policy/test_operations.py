@@ -1,4 +1,4 @@
-"""Each operation of a program's body beside numbers computed by hand, and what is refused of it."""
+"""Body operations of a program against hand-computed values, and rejected programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rl4sys.errors import SpecError
 from rl4sys.policy.draws import Draws, PythonDraws
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.policy.snapshot import Snapshot
 from rl4sys.spec import Array, Box, Discrete, Spec
@@ -33,12 +33,12 @@ def close(values: list[float]) -> Any:
     return pytest.approx(values, rel=1e-6, abs=1e-6)
 
 
-def test_a_linear_layer_goes_over_each_part_alike() -> None:
+def test_linear_layer_applies_to_each_part() -> None:
     linear = op("linear", weights=("w", "b"), rows=2)
     assert computed([1, 2, 3, 4], linear, w=[[1, 1], [1, -1], [0, 2]], b=[0, 0, 1]) == [3, -1, 5, 7, -1, 9]
 
 
-def test_layer_norm_uses_the_variance_of_the_population_of_each_part() -> None:
+def test_layer_norm_uses_population_variance_per_part() -> None:
     norm = op("layer_norm", weights=("s", "b"), epsilon=0.25, rows=2)
     # The parts have means 2 and 0 and variances 1 and 4.
     near, far = 1 / math.sqrt(1.25), 2 / math.sqrt(4.25)
@@ -46,7 +46,7 @@ def test_layer_norm_uses_the_variance_of_the_population_of_each_part() -> None:
     assert computed([1, 3], op("layer_norm", weights=("s", "b"), epsilon=0.0), s=[1, 1], b=[0, 0]) == [-1, 1]
 
 
-def test_values_are_scaled_shifted_cut_joined_added_multiplied_and_transposed() -> None:
+def test_elementwise_and_reshaping_operations() -> None:
     assert computed([1, -2], op("scale", factor=2.5)) == [2.5, -5]
     assert computed([1, -2], op("bias", weights=("b",)), b=[10, 20]) == [11, 18]
     assert computed([1, 2, 3, 4], op("slice", start=1, length=2)) == [2, 3]
@@ -56,14 +56,14 @@ def test_values_are_scaled_shifted_cut_joined_added_multiplied_and_transposed() 
     assert computed([1, 2, 3, 4, 5, 6], op("transpose", rows=2)) == [1, 4, 2, 5, 3, 6]
 
 
-def test_an_operation_without_inputs_takes_the_value_just_before_and_a_head_may_name_another() -> None:
+def test_default_input_is_the_previous_result() -> None:
     body = (op("scale", factor=2), op("scale", factor=3), op("scale", 1, factor=5))
     assert computed([1], *body) == [10]
     program = Program(body, op("mode", 2))
     assert NumpyProgram(program, {}, 1).forward(np.ones((1, 1), np.float32)).tolist() == [[6]]
 
 
-def test_a_convolution_is_a_sum_over_its_window_channels_last() -> None:
+def test_convolution_sums_over_its_window() -> None:
     image = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     window = {"w": [[[[1], [10]], [[100], [1000]]]], "b": [0.5]}
     plain = op("conv2d", weights=("w", "b"), height=3, width=3, stride=1, padding=0)
@@ -75,7 +75,7 @@ def test_a_convolution_is_a_sum_over_its_window_channels_last() -> None:
     assert computed([1, 2, 3, 4], two, w=kernel, b=[0, 100]) == [5, 98, 11, 96]
 
 
-def test_a_pool_takes_the_largest_of_each_window_and_never_the_padding() -> None:
+def test_max_pool_ignores_padding() -> None:
     image = [-1, -20, -3, -40, -5, -60, -7, -80, -9, -100, -11, -120, -13, -140, -15, -160, -17, -180]
     pool = op("max_pool", height=3, width=3, size=2, stride=2, padding=0)
     assert computed(image, pool) == [-1, -20]
@@ -83,12 +83,12 @@ def test_a_pool_takes_the_largest_of_each_window_and_never_the_padding() -> None
     assert computed(image, padded) == [-1, -20, -3, -40, -7, -80, -9, -100]
 
 
-def test_a_vector_is_joined_to_every_row() -> None:
+def test_join_rows_appends_vector_to_every_row() -> None:
     assert computed([1, 2, 3, 4, 9], op("slice", start=0, length=4), op("slice", 0, start=4, length=1),
                     op("join_rows", 1, 2, rows=2)) == [1, 2, 9, 3, 4, 9]  # fmt: skip
 
 
-def test_attention_mixes_values_by_softmax_head_by_head() -> None:
+def test_attention_weights_values_by_softmax_per_head() -> None:
     # One query and two keys of width 4 in two heads; each head scales by the root of its width, 2.
     row = [math.sqrt(2), 0, 0, math.sqrt(2), 1, 0, 0, 0, 0, 0, 0, 3, 10, 20, 30, 40, 50, 60, 70, 80]
     parts = [op("slice", 0, start=start, length=n) for start, n in ((0, 4), (4, 8), (12, 8))]
@@ -99,12 +99,12 @@ def test_attention_mixes_values_by_softmax_head_by_head() -> None:
 
 
 def attended(legal: list[float], row: list[float]) -> list[float]:
-    """Two rows that attend to one another, width 1, and the legal numbers."""
+    """Self-attention of two rows of width 1, with their legal flags."""
     body = (op("slice", start=0, length=2), op("slice", 0, start=2, length=2))
     return computed([*row, *legal], *body, op("attention", 1, 1, 1, 2, heads=1, rows=2, keys=2))
 
 
-def test_attention_leaves_out_what_is_not_legal() -> None:
+def test_attention_ignores_illegal_parts() -> None:
     assert attended([1, 0], [2, 7]) == [2, 2]
     assert attended([0.5, 0.6], [2, 7]) == [7, 7]
     assert attended([0, 0], [2, 7]) == [0, 0]
@@ -113,7 +113,7 @@ def test_attention_leaves_out_what_is_not_legal() -> None:
     assert attended([1, 1], [2, 7])[0] == pytest.approx(2 * share + 7 * (1 - share))
 
 
-def test_the_mean_over_rows_is_of_those_that_are_legal() -> None:
+def test_mean_rows_covers_legal_rows_only() -> None:
     x, legal = op("slice", start=0, length=4), op("slice", 0, start=4, length=2)
     masked = op("mean_rows", 1, 2, rows=2)
     assert computed([1, 2, 3, 4], op("mean_rows", rows=2)) == [2, 3]
@@ -123,7 +123,7 @@ def test_the_mean_over_rows_is_of_those_that_are_legal() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_no_nan_is_lost_in_attention_or_a_mean_not_even_one_that_is_not_legal(place: int) -> None:
+def test_nan_in_illegal_part_still_propagates(place: int) -> None:
     row = [1.0, 2.0, 1.0, 0.0]
     row[place] = math.nan
     assert np.isnan(attended(row[2:], row[:2])).all()
@@ -131,28 +131,28 @@ def test_no_nan_is_lost_in_attention_or_a_mean_not_even_one_that_is_not_legal(pl
     assert np.isnan(computed(row, *body)).all()
 
 
-def test_an_expectation_is_of_the_softmax_of_each_part() -> None:
+def test_expectation_uses_softmax_of_each_part() -> None:
     logits = [0.0, math.log(3), 5.0, 5.0]
     assert computed(logits, op("expectation", weights=("z",), rows=2), z=[-1, 1]) == close([0.5, 0])
 
 
-def test_the_mask_is_a_value_of_ones_where_there_is_none() -> None:
+def test_missing_mask_is_read_as_all_ones() -> None:
     body = (op("slice", -1, start=0, length=2), op("scale", factor=10), op("add", 0, 2))
     program = NumpyProgram(Program((*body, op("concat", 3, 1)), op("argmax", 3)), {}, 2)
     rows = np.array([[3, 4], [5, 4]], np.float32)
     assert program.act(rows, None, Draws(0))[0].tolist() == [1, 0]
     body = (op("multiply", 0, -1), op("scale", factor=-1), op("add", 2, -1))
-    shy = NumpyProgram(Program(body, ARGMAX), {}, 3)
+    masked = NumpyProgram(Program(body, ARGMAX), {}, 3)
     row = np.array([9, 8, -1], np.float32)
-    assert shy.decide(row, None, Draws(0))[0] == 2
-    assert shy.decide(row, np.array([True, True, False]), Draws(0))[0] == 1
+    assert masked.decide(row, None, Draws(0))[0] == 2
+    assert masked.decide(row, np.array([True, True, False]), Draws(0))[0] == 1
 
 
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def test_a_gru_cell_is_as_computed_by_hand_and_remembers() -> None:
+def test_gru_cell_matches_hand_computation() -> None:
     weights = {
         "ih": np.array([[1], [2], [3]], np.float32),
         "hh": np.array([[0.5], [-0.5], [2]], np.float32),
@@ -169,7 +169,7 @@ def test_a_gru_cell_is_as_computed_by_hand_and_remembers() -> None:
     assert np.asarray(action).tolist() == [pytest.approx(hidden)]
 
 
-def test_an_lstm_cell_is_as_computed_by_hand_and_remembers() -> None:
+def test_lstm_cell_matches_hand_computation() -> None:
     weights = {
         "ih": np.array([[1], [2], [3], [4]], np.float32),
         "hh": np.array([[0.5], [-0.5], [2], [1]], np.float32),
@@ -185,7 +185,7 @@ def test_an_lstm_cell_is_as_computed_by_hand_and_remembers() -> None:
     assert actions.tolist() == [[pytest.approx(hidden)]]
 
 
-def test_noise_uses_two_draws_a_number_row_after_row_and_none_where_it_is_silent() -> None:
+def test_noise_uses_two_draws_per_element_and_none_at_scale_0() -> None:
     body = (op("noise", size=2, scale=3.0), op("add", 0, 1))
     program = Program(body, Operation("gaussian", ("log_std",)))
     weights = {"log_std": np.zeros(2, np.float32)}
@@ -205,7 +205,7 @@ CELL = {name: np.full(shape, 0.5, np.float32) for name, shape in {"a": (6, 2), "
 GRU = op("gru", weights=("a", "b", "c", "c"), memory=0)
 
 
-def test_a_nan_leaves_the_memory_of_its_row_as_it_was() -> None:
+def test_nan_row_keeps_its_memory() -> None:
     program = NumpyProgram(Program((GRU,), ARGMAX), CELL, 2)
     memory = np.full((3, 2), 0.25, np.float32)
     rows = np.array([[1, 2], [math.nan, 1], [3, 4]], np.float32)
@@ -220,22 +220,22 @@ def test_a_nan_leaves_the_memory_of_its_row_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("memory", "given"),
     [
-        (None, "NoneType"),
-        ([0.0, 0.0], "list"),
-        (np.zeros(2), r"float64 \(2,\)"),
-        (np.zeros(3, np.float32), r"float32 \(3,\)"),
-        (np.zeros((1, 2), np.float32), r"float32 \(1, 2\)"),
+        (None, "a NoneType"),
+        ([0.0, 0.0], "a list"),
+        (np.zeros(2), r"float64 of shape \(2,\)"),
+        (np.zeros(3, np.float32), r"float32 of shape \(3,\)"),
+        (np.zeros((1, 2), np.float32), r"float32 of shape \(1, 2\)"),
     ],
 )
-def test_a_memory_that_cannot_be_changed_in_place_is_refused(memory: Any, given: str) -> None:
+def test_read_only_memory_is_rejected(memory: Any, given: str) -> None:
     program = NumpyProgram(Program((GRU,), ARGMAX), CELL, 2)
-    with pytest.raises(SpecError, match=rf"a memory of {given} was given; expected .*float32 \(2,\)"):
+    with pytest.raises(SpecError, match=rf"the memory is {given}; expected .*float32 .*shape \(2,\)"):
         program.decide(np.zeros(2, np.float32), None, Draws(0), memory)
 
 
 @pytest.mark.parametrize("body", [(GRU,), (op("noise", size=2, scale=1.0),), (op("add", 0, -1),)])
-def test_what_depends_on_more_than_the_row_has_no_forward(body: tuple[Operation, ...]) -> None:
-    with pytest.raises(SpecError, match="depends on memory, noise or the mask too; use act or decide"):
+def test_forward_is_rejected_with_memory_noise_or_mask(body: tuple[Operation, ...]) -> None:
+    with pytest.raises(SpecError, match="forward needs a program without memory, noise and mask; use act or decide"):
         NumpyProgram(Program(body, ARGMAX), CELL, 2).forward(np.zeros((1, 2), np.float32))
 
 
@@ -252,14 +252,17 @@ def test_what_depends_on_more_than_the_row_has_no_forward(body: tuple[Operation,
         (lambda: op("scale"), r"scale takes finite \('factor',\) as options, got \{\}"),
         (lambda: op("linear", weights=("w", "b"), columns=1), "linear takes finite .* as options, got"),
         (lambda: op("max_pool", height=4, width=4, size=2, stride=1, padding=2), "a padding smaller than its size"),
-        (lambda: Program((op("tanh", 1),), MODE), r"operation 1, tanh, takes the values \[1\]; before it .* -1 to 0"),
-        (lambda: Program((op("tanh", -2),), MODE), r"operation 1, tanh, takes the values \[-2\]"),
-        (lambda: Program((op("tanh", -1),), MODE), "uses the mask, and its actions are continuous"),
-        (lambda: Program((op("tanh"),) * 4096, MODE), "a program of 4097 operations; it can have 4096"),
+        (
+            lambda: Program((op("tanh", 1),), MODE),
+            r"tanh \(operation 1\) uses the values \[1\] as inputs; expected -1 to 0",
+        ),
+        (lambda: Program((op("tanh", -2),), MODE), r"tanh \(operation 1\) uses the values \[-2\]"),
+        (lambda: Program((op("tanh", -1),), MODE), "uses the mask, but its actions are continuous"),
+        (lambda: Program((op("tanh"),) * 4096, MODE), "the program has 4097 operations; the maximum is 4096"),
         (lambda: Program.from_json([{"name": "mode", "weights": [], "options": {}, "inputs": [0.5]}]), "not a policy"),
     ],
 )
-def test_what_no_program_can_have_is_refused(make: Any, message: str) -> None:
+def test_invalid_program_is_rejected(make: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make()
 
@@ -277,40 +280,40 @@ CONV = {"kernel": np.zeros((1, 9, 9, 1), np.float32), "offset": np.zeros(1, np.f
         ((op("attention", 0, 0, 0, heads=4, rows=2, keys=2),), "attention got 6 and 6 and 6 numbers; expected 0"),
         ((op("mean_rows", 0, 0, rows=3),), "mean_rows got 6 and 6 numbers; expected 6 and 3"),
         ((GRU,), r"gru got weights .* for 6 numbers; expected \[\(6, 6\), \(6, 2\), \(6,\), \(6,\)\]"),
-        ((op("noise", size=2**24, scale=1),), r"noise \(operation 1\) takes the values beyond 2\*\*24 numbers"),
-        ((op("concat", *[0] * 99), *(op("concat", i, i) for i in range(1, 20))), "takes the values beyond"),
+        ((op("noise", size=2**24, scale=1),), r"noise \(operation 1\) exceeds the limit of 2\*\*24 numbers"),
+        ((op("concat", *[0] * 99), *(op("concat", i, i) for i in range(1, 20))), "exceeds the limit of"),
         (
             (op("max_pool", height=2, width=3, size=2**22, stride=1, padding=2**22 - 1),),
-            r"max_pool \(operation 1\) takes the values beyond",
+            r"max_pool \(operation 1\) exceeds the limit of",
         ),
     ],
 )
-def test_what_does_not_fit_is_named_before_anything_is_computed(body: tuple[Operation, ...], message: str) -> None:
+def test_error_names_operation_with_wrong_shapes(body: tuple[Operation, ...], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         NumpyProgram(Program(body, MODE), {**CELL, **CONV}, 6)
 
 
-def test_parts_of_the_memory_may_not_overlap() -> None:
+def test_overlapping_memory_is_rejected() -> None:
     second = op("gru", weights=("a", "b", "c", "c"), memory=1)
-    with pytest.raises(SpecError, match=r"gru \(operation 2\) has the memory from 1 to 3; another has it up to 2"):
+    with pytest.raises(SpecError, match=r"gru \(operation 2\) uses the memory from 1 to 3, but it is in use up to 2"):
         NumpyProgram(Program((GRU, second), MODE), CELL, 2)
     apart = op("gru", weights=("a", "b", "c", "c"), memory=4)
     assert NumpyProgram(Program((GRU, apart), MODE), CELL, 2).memory_size == 6
 
 
-def test_a_mask_of_another_size_than_what_reaches_the_head_is_refused() -> None:
+def test_mask_with_size_different_from_head_is_rejected() -> None:
     with pytest.raises(SpecError, match="add got 3 and 2 numbers; expected 3 and 3"):
         NumpyProgram(Program((op("add", 0, -1), op("slice", start=0, length=2)), ARGMAX), {}, 3)
 
 
-def test_inputs_are_written_only_where_there_are_some() -> None:
+def test_program_json_omits_empty_inputs() -> None:
     program = Program((op("scale", factor=2.0), op("add", 0, 1)), op("argmax", 1))
     written = program.to_json()
     assert [operation.get("inputs") for operation in written] == [None, [0, 1], [1]]
     assert Program.from_json(json.loads(json.dumps(written))) == program
 
 
-def test_a_program_put_after_an_operation_sees_its_result_for_the_row() -> None:
+def test_operation_inserted_by_after_replaces_the_row() -> None:
     program = Program((op("scale", factor=2.0), op("add", 0, 1), op("multiply", 0, 2)), op("argmax", 2))
     shifted = program.after(op("bias", weights=("b",)))
     weights = {"b": np.array([1, 1, 1], np.float32)}
@@ -320,7 +323,7 @@ def test_a_program_put_after_an_operation_sees_its_result_for_the_row() -> None:
     assert shifted.head == op("argmax", 3)
 
 
-def test_a_snapshot_with_inputs_and_memory_survives_being_written_down() -> None:
+def test_snapshot_with_inputs_and_memory_round_trips() -> None:
     spec = Spec({"state": Box((2,)), "mask": Box((2,), "bool")}, Discrete(2))
     program = Program((GRU, op("multiply", 1, -1)), Operation("categorical"))
     snapshot = Snapshot(3, spec, program, CELL)
@@ -333,7 +336,7 @@ def grouped(program: NumpyProgram, rows: Array, size: int) -> Array:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_many_rows_give_bit_for_bit_what_each_gives_alone(seed: int) -> None:
+def test_batch_is_bit_exact_with_single_rows(seed: int) -> None:
     random = np.random.default_rng(seed)
     channels, width = int(random.integers(1, 6)), int(random.integers(1, 9))
     body = (

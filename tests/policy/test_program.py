@@ -1,4 +1,4 @@
-"""What a program accepts and refuses, and that it survives being written down."""
+"""Policy programs: accepted and rejected inputs, thread safety and JSON round trip."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from rl4sys.errors import MissingExtraError, SpecError
 from rl4sys.policy.draws import NATIVE, Draws
-from rl4sys.policy.native_form import NativeProgram
-from rl4sys.policy.numpy_form import NumpyProgram
+from rl4sys.policy.native_program import NativeProgram
+from rl4sys.policy.numpy_program import NumpyProgram
 from rl4sys.policy.program import Operation, Program
 from rl4sys.spec import Array
 
@@ -29,7 +29,7 @@ WEIGHTS: dict[str, Array] = {
 ROW = np.array([0.5, -1], np.float32)
 
 
-def test_a_linear_layer_and_tanh_are_as_computed_by_hand(form: Form) -> None:
+def test_linear_and_tanh_match_hand_computation(form: Form) -> None:
     outputs = form(CATEGORICAL, WEIGHTS, 2).forward(ROW[None])
     np.testing.assert_allclose(outputs, np.tanh([[1.5, -1.25, -1.25]]), rtol=1e-6)
     assert outputs.dtype == np.float32
@@ -45,14 +45,14 @@ def test_a_linear_layer_and_tanh_are_as_computed_by_hand(form: Form) -> None:
         ("silu", [-2.8072868e-12, -0.26894142, 0.0, 0.31122967, 30.0]),
     ],
 )
-def test_an_activation_is_as_computed_by_hand(form: Form, name: str, expected: list[float]) -> None:
+def test_activation_matches_hand_computation(form: Form, name: str, expected: list[float]) -> None:
     program = Program((Operation(name),), Operation("mode"))
     outputs = form(program, {}, 5).forward(np.array([[-30.0, -1.0, 0.0, 0.5, 30.0]], np.float32))
     np.testing.assert_allclose(outputs[0], expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "elu", "gelu", "silu"])
-def test_an_activation_is_exact_to_float32_wherever_it_is_looked_at(form: Form, name: str) -> None:
+def test_activation_is_exact_to_float32(form: Form, name: str) -> None:
     torch = pytest.importorskip("torch")
     rows = np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(1e-12, 1, 99)]).astype(np.float32)[:, None]
     outputs = form(Program((Operation(name),), Operation("mode")), {}, 1).forward(rows)
@@ -61,14 +61,14 @@ def test_an_activation_is_exact_to_float32_wherever_it_is_looked_at(form: Form, 
     np.testing.assert_allclose(outputs, expected, rtol=2e-7, atol=5e-7)
 
 
-def test_normalize_clips_what_is_far_from_the_mean(form: Form) -> None:
+def test_normalize_clips_outliers(form: Form) -> None:
     operation = Operation("normalize", ("mean", "scale"), {"limit": 3.0})
     weights: dict[str, Array] = {"mean": np.array([1, 0, 0], np.float32), "scale": np.array([2, 10, 10], np.float32)}
     outputs = form(Program((operation,), Operation("mode")), weights, 3).forward(np.array([[0, 9, -9]], np.float32))
     assert outputs.tolist() == [[-2, 3, -3]]
 
 
-def test_infinities_pass_through_activations_alike(form: Form) -> None:
+def test_infinities_pass_through_activations(form: Form) -> None:
     row = np.array([[np.inf, -np.inf]], np.float32)
     got = {
         name: form(Program((Operation(name),), Operation("mode")), {}, 2).forward(row)[0].tolist()
@@ -91,12 +91,12 @@ def test_infinities_pass_through_activations_alike(form: Form) -> None:
         (None, r"object \(\)"),
     ],
 )
-def test_a_row_of_another_shape_or_type_is_refused(form: Form, row: Any, given: str) -> None:
+def test_row_of_wrong_shape_or_type_is_rejected(form: Form, row: Any, given: str) -> None:
     with pytest.raises(SpecError, match=rf"a row of {given} given; expected float32 \(2,\)"):
         form(CATEGORICAL, WEIGHTS, 2).decide(row, None, Draws(0))
 
 
-def test_rows_of_another_width_or_of_unequal_lengths_are_refused(form: Form) -> None:
+def test_rows_of_wrong_or_unequal_lengths_are_rejected(form: Form) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     for call in (program.forward, lambda rows: program.act(rows, None, Draws(0))):
         with pytest.raises(SpecError, match=r"rows of float32 \(4, 3\) given; expected float32 \(N, 2\)"):
@@ -118,7 +118,7 @@ def test_rows_of_another_width_or_of_unequal_lengths_are_refused(form: Form) -> 
     ],
     ids=["float64", "float16", "big-endian", "strided", "list", "tuple"],
 )
-def test_numbers_in_another_type_or_layout_are_converted_not_reinterpreted(form: Form, row: Any) -> None:
+def test_row_types_and_layouts_are_converted(form: Form, row: Any) -> None:
     program = form(GAUSSIAN, WEIGHTS, 2)
     expected, expected_log = program.decide(ROW, None, Draws(1))
     action, log_prob = program.decide(row, None, Draws(1))
@@ -126,7 +126,7 @@ def test_numbers_in_another_type_or_layout_are_converted_not_reinterpreted(form:
     assert log_prob == expected_log
 
 
-def test_a_read_only_row_is_fine(form: Form) -> None:
+def test_read_only_row_is_accepted(form: Form) -> None:
     row = ROW.copy()
     row.flags.writeable = False
     assert form(CATEGORICAL, WEIGHTS, 2).decide(row, None, Draws(0)) == form(CATEGORICAL, WEIGHTS, 2).decide(
@@ -134,7 +134,7 @@ def test_a_read_only_row_is_fine(form: Form) -> None:
     )
 
 
-def test_weights_that_change_later_do_not_change_the_program(form: Form) -> None:
+def test_later_weight_changes_do_not_affect_the_program(form: Form) -> None:
     weights = {name: array.copy() for name, array in WEIGHTS.items()}
     program = form(GAUSSIAN, weights, 2)
     before = program.act(ROW[None], None, Draws(0))
@@ -144,13 +144,13 @@ def test_weights_that_change_later_do_not_change_the_program(form: Form) -> None
     assert [b.tolist() for b in before] == [a.tolist() for a in after]
 
 
-def test_weights_of_another_type_or_layout_are_converted(form: Form) -> None:
+def test_weight_types_and_layouts_are_converted(form: Form) -> None:
     unusual = {name: np.asfortranarray(array.astype(np.float64)) for name, array in WEIGHTS.items()}
     rows = np.stack([ROW, -ROW])
     assert np.array_equal(form(GAUSSIAN, unusual, 2).forward(rows), form(GAUSSIAN, WEIGHTS, 2).forward(rows))
 
 
-def test_threads_may_share_a_program(form: Form) -> None:
+def test_program_is_thread_safe(form: Form) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     rows = np.random.default_rng(0).standard_normal((200, 2)).astype(np.float32)
 
@@ -164,7 +164,7 @@ def test_threads_may_share_a_program(form: Form) -> None:
     assert expected[0] != expected[1]
 
 
-def test_no_rows_give_no_decisions(form: Form) -> None:
+def test_empty_batch_gives_no_decisions(form: Form) -> None:
     draws, none = Draws(0), np.zeros((0, 2), np.float32)
     actions, log_probs = form(CATEGORICAL, WEIGHTS, 2).act(none, np.zeros((0, 3), np.bool_), draws)
     assert (actions.shape, actions.dtype.name, log_probs.shape, draws.counter) == ((0,), "int64", (0,), 0)
@@ -172,7 +172,7 @@ def test_no_rows_give_no_decisions(form: Form) -> None:
     assert (actions.shape, actions.dtype.name, log_probs.shape, draws.counter) == ((0, 3), "float32", (0,), 0)
 
 
-def test_a_mask_that_allows_nothing_is_refused_before_any_draw_is_used(form: Form) -> None:
+def test_empty_mask_is_rejected_before_any_draw(form: Form) -> None:
     program, draws = form(CATEGORICAL, WEIGHTS, 2), Draws(0)
     mask = np.array([[True, False, True], [False, False, False]])
     with pytest.raises(SpecError, match="the mask of row 1 allows none of the 3 actions; at least one must be legal"):
@@ -185,7 +185,7 @@ def test_a_mask_that_allows_nothing_is_refused_before_any_draw_is_used(form: For
 @pytest.mark.parametrize(
     "mask", [np.ones(4, np.bool_), np.ones((1, 3), np.bool_), np.ones(3, np.int64), [1.0, 0.0, 1.0]]
 )
-def test_a_mask_of_another_shape_or_type_is_refused(form: Form, mask: Any) -> None:
+def test_mask_of_wrong_shape_or_type_is_rejected(form: Form, mask: Any) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     with pytest.raises(SpecError, match=r"a mask of .* was given; expected bool \(3,\)"):
         program.decide(ROW, mask, Draws(0))
@@ -193,14 +193,14 @@ def test_a_mask_of_another_shape_or_type_is_refused(form: Form, mask: Any) -> No
         program.act(ROW[None], np.asarray(mask)[None], Draws(0))
 
 
-def test_a_mask_may_be_a_list_or_lie_anywhere_in_memory(form: Form) -> None:
+def test_mask_may_be_a_list_or_not_contiguous(form: Form) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     mask: Any = [False, False, True]
     assert program.decide(ROW, mask, Draws(0))[0] == 2
     assert program.decide(ROW, np.repeat(mask, 2)[::2], Draws(0))[0] == 2
 
 
-def test_a_continuous_policy_takes_no_mask(form: Form) -> None:
+def test_continuous_policy_rejects_a_mask(form: Form) -> None:
     program = form(GAUSSIAN, WEIGHTS, 2)
     with pytest.raises(SpecError, match="this policy's actions are continuous: they take no mask"):
         program.act(ROW[None], np.ones((1, 3), np.bool_), Draws(0))
@@ -222,7 +222,7 @@ def test_a_continuous_policy_takes_no_mask(form: Form) -> None:
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_named(
+def test_error_names_weights_with_wrong_shapes(
     form: Form, program: Program, weights: dict[str, Array], message: str
 ) -> None:
     with pytest.raises(SpecError, match=message):
@@ -241,13 +241,13 @@ def test_weights_that_do_not_fit_are_named(
         (lambda: Program.from_json([]), "not a policy program"),
     ],
 )
-def test_what_is_not_a_program_is_refused(make: Any, message: str) -> None:
+def test_invalid_program_json_is_rejected(make: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make()
 
 
 @pytest.mark.parametrize("program", [CATEGORICAL, GAUSSIAN, Program((), SQUASHED)])
-def test_a_program_survives_json(program: Program) -> None:
+def test_program_round_trips_through_json(program: Program) -> None:
     assert Program.from_json(json.loads(json.dumps(program.to_json()))) == program
 
 
@@ -262,11 +262,11 @@ def test_a_program_survives_json(program: Program) -> None:
         (Operation("squashed_mode", ("low", "high")), Operation("squashed_mode", ("low", "high"))),
     ],
 )
-def test_the_greedy_program_differs_in_its_head_alone(head: Operation, greedy: Operation) -> None:
+def test_greedy_program_differs_only_in_its_head(head: Operation, greedy: Operation) -> None:
     assert Program(CATEGORICAL.body, head).greedy() == Program(CATEGORICAL.body, greedy)
 
 
-def test_a_greedy_policy_uses_no_draws_and_is_sure(form: Form) -> None:
+def test_greedy_policy_uses_no_draws(form: Form) -> None:
     program, draws = form(CATEGORICAL.greedy(), WEIGHTS, 2), Draws(0)
     assert program.decide(ROW, None, draws) == (0, 0.0)
     assert program.decide(ROW, np.array([False, True, True]), draws) == (1, 0.0)
@@ -274,6 +274,6 @@ def test_a_greedy_policy_uses_no_draws_and_is_sure(form: Form) -> None:
 
 
 @pytest.mark.skipif(NATIVE, reason="the native core is installed")
-def test_the_native_form_says_what_to_use_where_it_is_missing() -> None:
+def test_missing_native_core_raises_clear_error() -> None:
     with pytest.raises(MissingExtraError, match="the native core is not installed or RL4SYS_NUMPY=1 is set"):
         NativeProgram(CATEGORICAL, WEIGHTS, 2)

@@ -1,4 +1,4 @@
-"""A policy frozen, sent and run elsewhere."""
+"""Snapshots: round trip, equality with the live policy, and damaged data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from rl4sys import tensors
 from rl4sys.client import Draws, load_policy
 from rl4sys.errors import SpecError
-from rl4sys.networks.acting import TorchPolicy
 from rl4sys.networks.base import Blueprint, build_network
 from rl4sys.networks.dueling import Dueling
 from rl4sys.networks.mlp import MLPConfig
+from rl4sys.networks.torch_policy import TorchPolicy
 from rl4sys.normalization import NormalizedPolicy, ObservationNormalizer
-from rl4sys.policy.portable import SnapshotPolicy
 from rl4sys.policy.program import ACTIVATIONS, Operation
 from rl4sys.policy.snapshot import Snapshot
+from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.spec import Box, Columns, Discrete, Spec
 from rl4sys.trajectory import Trajectory
 
@@ -54,17 +54,17 @@ def live_policy(spec: Spec, activation: str, *, dueling: bool = False) -> TorchP
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize(("spec", "dueling"), [(MASKED, False), (MASKED, True), (CONTINUOUS, False)])
-def test_a_snapshot_acts_as_the_live_policy_does(spec: Spec, dueling: bool, activation: str) -> None:
+def test_snapshot_acts_like_the_live_policy(spec: Spec, dueling: bool, activation: str) -> None:
     live = live_policy(spec, activation, dueling=dueling)
     frozen = SnapshotPolicy(Snapshot.from_bytes(live.snapshot(3).to_bytes()))
     seen = observation(spec, 200)
     expected, got = live.act(seen, {}, Draws(9)), frozen.act(seen, {}, Draws(9))
     np.testing.assert_allclose(got.action, expected.action, atol=2e-6)
     np.testing.assert_allclose(got.log_prob, expected.log_prob, atol=2e-6)
-    assert len(np.unique(got.action)) > 1, "a policy that always does the same would prove little"
+    assert len(np.unique(got.action)) > 1, "the actions should vary"
 
 
-def test_a_greedy_policy_does_what_it_thinks_best() -> None:
+def test_greedy_policy_takes_the_best_action() -> None:
     live = live_policy(CONTINUOUS, "tanh")
     seen = observation(CONTINUOUS, 4)
     with torch.no_grad():
@@ -74,19 +74,19 @@ def test_a_greedy_policy_does_what_it_thinks_best() -> None:
     np.testing.assert_allclose(frozen.action, mean, atol=1e-6)
 
 
-def test_normalisation_travels_with_the_snapshot() -> None:
+def test_snapshot_includes_normalization() -> None:
     normalizer = ObservationNormalizer(MASKED)
     seen = observation(MASKED, 50)
     columns = {f"obs.{name}": 5 * column + 3 if name != "mask" else column for name, column in seen.items()}
-    normalizer.see(Trajectory(0, columns | {"reward": np.zeros(49, np.float32)}))
-    normalizer.put_in_force()
+    normalizer.update(Trajectory(0, columns | {"reward": np.zeros(49, np.float32)}))
+    normalizer.activate()
     live = NormalizedPolicy(live_policy(MASKED, "tanh"), normalizer)
     frozen = SnapshotPolicy(live.snapshot(1))
     expected, got = live.act(seen, {}, Draws(2)), frozen.act(seen, {}, Draws(2))
     np.testing.assert_array_equal(got.action, expected.action)
     np.testing.assert_allclose(got.log_prob, expected.log_prob, atol=2e-6)
     plain = live_policy(MASKED, "tanh").act(seen, {}, Draws(2))
-    assert not np.allclose(plain.log_prob, got.log_prob, atol=1e-3), "normalising must have made a difference"
+    assert not np.allclose(plain.log_prob, got.log_prob, atol=1e-3), "normalization should change the log-probabilities"
 
 
 def test_later_training_does_not_change_a_snapshot() -> None:
@@ -100,7 +100,7 @@ def test_later_training_does_not_change_a_snapshot() -> None:
     assert live.snapshot(2).content_hash != before
 
 
-def test_a_policy_is_loaded_from_a_file(tmp_path: Path) -> None:
+def test_policy_is_loaded_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "policy.safetensors").write_bytes(live_policy(CONTINUOUS, "relu").snapshot(7).to_bytes())
     policy = load_policy(tmp_path / "policy.safetensors")
     action, log_prob = policy.decide(np.zeros(5, np.float32), None, Draws(1))
@@ -112,7 +112,7 @@ def test_a_policy_is_loaded_from_a_file(tmp_path: Path) -> None:
         load_policy(tmp_path / "nothing.safetensors")
 
 
-def test_one_flipped_bit_is_noticed() -> None:
+def test_flipped_bit_in_snapshot_is_detected() -> None:
     blob = bytearray(live_policy(CONTINUOUS, "relu").snapshot(7).to_bytes())
     blob[-3] ^= 4
     with pytest.raises(SpecError, match="do not match their checksum"):
@@ -121,7 +121,7 @@ def test_one_flipped_bit_is_noticed() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(place=st.integers(0, 3000), noise=st.binary(min_size=1, max_size=20))
-def test_a_damaged_snapshot_is_an_error_and_nothing_worse(place: int, noise: bytes) -> None:
+def test_damaged_snapshot_raises_spec_error(place: int, noise: bytes) -> None:
     blob = bytearray(live_policy(CONTINUOUS, "relu").snapshot(7).to_bytes())
     place %= len(blob)
     blob[place : place + len(noise)] = noise
@@ -144,15 +144,15 @@ def test_a_damaged_snapshot_is_an_error_and_nothing_worse(place: int, noise: byt
         ("version", "one"),
     ],
 )
-def test_metadata_that_lies_is_an_error_and_nothing_worse(key: str, value: str) -> None:
+def test_wrong_snapshot_metadata_raises_spec_error(key: str, value: str) -> None:
     weights, metadata = tensors.decode(live_policy(CONTINUOUS, "relu").snapshot(7).to_bytes())
     with pytest.raises(SpecError):
         Snapshot.from_bytes(tensors.encode(weights, {**metadata, key: value}))
 
 
-def test_a_program_that_does_not_fit_its_spec_is_refused() -> None:
+def test_program_that_does_not_fit_its_spec_is_rejected() -> None:
     snapshot = live_policy(CONTINUOUS, "relu").snapshot(0)
-    with pytest.raises(SpecError, match="the head gaussian does not draw actions of Discrete"):
+    with pytest.raises(SpecError, match="the head gaussian does not fit the action space Discrete"):
         Snapshot(0, Spec(CONTINUOUS.observation, Discrete(2)), snapshot.program, snapshot.weights)
-    with pytest.raises(SpecError, match="the program gives 2 numbers for an action space of 3"):
+    with pytest.raises(SpecError, match="the program has 2 outputs, but the action space needs 3"):
         Snapshot(0, Spec(CONTINUOUS.observation, Box((3,))), snapshot.program, snapshot.weights)

@@ -1,3 +1,5 @@
+"""Servers for tests."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,13 +12,13 @@ from tests.live import LiveServer, running_server
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """One server for all tests that do not break it; each uses policies of its own."""
+    """Server shared by all tests that leave it running; each test uses its own policies."""
     with running_server(tmp_path_factory.mktemp("live"), "--metrics-port", "0") as running:
         yield running
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server to break."""
+    """Server of one test, which may kill or stop it."""
     with running_server(tmp_path / "live") as running:
         yield running

@@ -1,4 +1,4 @@
-"""Tokens and what they allow."""
+"""Token files and permissions of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl4sys.errors import ConfigError
 from rl4sys.server.access import Access
 
 
-def access(tmp_path: Path, text: str) -> Access:
+def read_tokens(tmp_path: Path, text: str) -> Access:
     (tmp_path / "tokens").write_text(text)
     return Access.from_file(tmp_path / "tokens")
 
@@ -19,38 +19,40 @@ def test_without_a_token_file_everything_is_allowed() -> None:
     assert Access.from_file(None).allows(None, "anyone", "anything")
 
 
-def test_a_plain_token_reaches_the_clients_own_policy_only(tmp_path: Path) -> None:
-    gate = access(tmp_path, "# ours\nsecret-one\n")
-    assert gate.allows("secret-one", "cache", "cache")
-    assert not gate.allows("secret-one", "cache", "other")
-    assert not gate.allows("secret-two", "cache", "cache")
-    assert not gate.allows(None, "cache", "cache")
-    assert not gate.known("")
+def test_plain_token_allows_only_own_policy(tmp_path: Path) -> None:
+    permissions = read_tokens(tmp_path, "# comment\nsecret-one\n")
+    assert permissions.allows("secret-one", "cache", "cache")
+    assert not permissions.allows("secret-one", "cache", "other")
+    assert not permissions.allows("secret-two", "cache", "cache")
+    assert not permissions.allows(None, "cache", "cache")
+    assert not permissions.is_known("")
 
 
-def test_a_token_may_name_clients_and_more_policies(tmp_path: Path) -> None:
-    gate = access(tmp_path, "secret-one client=cache-* policies=shared,lab-*  # the caches\nsecret-all policies=*\n")
-    assert gate.allows("secret-one", "cache-1", "shared")
-    assert gate.allows("secret-one", "cache-1", "lab-7")
-    assert gate.allows("secret-one", "cache-1", "cache-1")
-    assert not gate.allows("secret-one", "disk-1", "disk-1")
-    assert not gate.allows("secret-one", "cache-1", "cache-2")
-    assert gate.allows("secret-all", "anyone", "anything")
+def test_token_allows_listed_clients_and_policies(tmp_path: Path) -> None:
+    permissions = read_tokens(
+        tmp_path, "secret-one client=cache-* policies=shared,lab-*  # comment\nsecret-all policies=*\n"
+    )
+    assert permissions.allows("secret-one", "cache-1", "shared")
+    assert permissions.allows("secret-one", "cache-1", "lab-7")
+    assert permissions.allows("secret-one", "cache-1", "cache-1")
+    assert not permissions.allows("secret-one", "disk-1", "disk-1")
+    assert not permissions.allows("secret-one", "cache-1", "cache-2")
+    assert permissions.allows("secret-all", "anyone", "anything")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
-        ("# nothing\n", "holds no token"),
-        ("short\n", "5 characters can be guessed"),
-        ("long-enough polices=x\n", "'polices' is not known"),
+        ("# nothing\n", "contains no token"),
+        ("short\n", "the token has 5 characters; use at least 8"),
+        ("long-enough polices=x\n", "unknown option 'polices'"),
     ],
 )
-def test_mistakes_in_a_token_file_are_explained(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        access(tmp_path, text)
+def test_invalid_token_file_is_rejected(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        read_tokens(tmp_path, text)
 
 
-def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_token_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the token file"):
         Access.from_file(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""A server among clients that lie: every answer is in words, nobody else notices, and memory stays where it was."""
+"""Malformed and malicious input: clear errors, no effect on other clients, bounded RAM."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from rl4sys.server.config import Limits
 from rl4sys.server.connection import Connection
 from rl4sys.server.intake import Intake
 from rl4sys.server.journal import Sender
+from rl4sys.server.learner_process import describe_failure
 from rl4sys.server.logs import set_up_logging
+from rl4sys.server.sanitize import encodable
 from rl4sys.server.status import memory_bytes
-from rl4sys.server.words import fit
-from rl4sys.server.worker import _described
 from rl4sys.spec import Box, Spec
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
 from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, Column, DType, Problem, Trajectory
 from rl4sys.wire.service import ACT, CONNECT, STATUS
 from rl4sys.wire.unpack import unpack
-from tests.live import SMALL_PPO, SPEC, LiveServer, WireClient, eventually, running_server, some_trajectory
+from tests.live import SMALL_PPO, SPEC, LiveServer, WireClient, eventually, make_trajectory, running_server
 
 PROBES = itertools.count()
-MOST_GROWTH_BYTES = 64 * 2**20
+MAX_GROWTH_BYTES = 64 * 2**20
 HOSTILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-ANSWERS = (
+ERROR_CODES = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -54,36 +54,37 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 @pytest.fixture(scope="module")
-def neighbour(target: LiveServer) -> Iterator[WireClient]:
-    """A well-behaved client that is there all the time."""
+def neighbor(target: LiveServer) -> Iterator[WireClient]:
+    """Well-behaved client that stays connected."""
     with WireClient(target.address) as client:
-        client.hello("neighbour", settings={**SMALL_PPO, "max_staleness": 10**6})
-        client.hear("snapshot")
+        client.hello("neighbor", settings={**SMALL_PPO, "max_staleness": 10**6})
+        client.receive("snapshot")
         yield client
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_notices(target: LiveServer, neighbour: WireClient) -> Iterator[None]:
+def other_clients_are_unaffected(target: LiveServer, neighbor: WireClient) -> Iterator[None]:
+    """Check after each test that the neighbor is served and the RAM of the server has not grown."""
     before = memory_bytes(target.pid)
     yield
     assert target.running
-    neighbour.send_trajectories(some_trajectory(neighbour.acknowledged + 1))
-    neighbour.hear_ack(neighbour.acknowledged + 1)
-    eventually(lambda: memory_bytes(target.pid) - before < MOST_GROWTH_BYTES)
-    assert {name.partition("-")[0] for name in policies(target)} <= {"neighbour", "liar", "probe"}
+    neighbor.send_trajectories(make_trajectory(neighbor.acknowledged + 1))
+    neighbor.wait_for_ack(neighbor.acknowledged + 1)
+    eventually(lambda: memory_bytes(target.pid) - before < MAX_GROWTH_BYTES)
+    assert {name.partition("-")[0] for name in policies(target)} <= {"neighbor", "hostile", "probe"}
 
 
 def policies(server: LiveServer) -> set[str]:
     return {path.parent.parent.name for path in server.root.glob("*/configs/live.json")}
 
 
-def workers(server: LiveServer) -> int:
-    """Learners of this server that are alive: the children of the process they are forked from."""
+def learner_processes(server: LiveServer) -> int:
+    """Return the number of live learner processes: children of the server's fork server."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     return sum(len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) for pid in children)
 
 
-def assert_in_words(text: str) -> None:
+def assert_is_clear(text: str) -> None:
     assert text
     assert "Traceback" not in text
     assert len(text) < 5000
@@ -92,7 +93,7 @@ def assert_in_words(text: str) -> None:
 NUMBERS = st.one_of(
     st.integers(-(2**70), 2**70), st.floats(allow_nan=True), st.just(10**400), st.booleans(), st.text(max_size=5)
 )
-ABSURD = st.recursive(
+NONSENSE = st.recursive(
     st.one_of(st.none(), NUMBERS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=5,
@@ -106,27 +107,27 @@ OPTIONS = {
 
 
 @st.composite
-def absurd_settings(draw: st.DrawFn) -> dict[str, Any]:
-    """The settings of a real learner with one thing in them that makes no sense."""
+def invalid_settings(draw: st.DrawFn) -> dict[str, Any]:
+    """Valid settings with one value or block replaced by nonsense."""
     made: dict[str, Any] = json.loads(json.dumps(SMALL_PPO))
     block = draw(st.sampled_from([*OPTIONS, "seed", "max_staleness", "normalize_obs"]))
     if block in OPTIONS and draw(st.booleans()):
-        made.setdefault(block, {})[draw(st.sampled_from(OPTIONS[block]))] = draw(ABSURD)
+        made.setdefault(block, {})[draw(st.sampled_from(OPTIONS[block]))] = draw(NONSENSE)
     else:
-        made[block] = draw(ABSURD)
+        made[block] = draw(NONSENSE)
     return made
 
 
 @settings(HOSTILE, max_examples=30)
-@given(wanted=absurd_settings())
-def test_absurd_settings_are_refused_in_words_or_harmless(target: LiveServer, wanted: dict[str, Any]) -> None:
-    """Every example is a policy of its own: what is refused leaves nothing behind."""
+@given(wanted=invalid_settings())
+def test_random_settings_are_rejected_or_harmless(target: LiveServer, wanted: dict[str, Any]) -> None:
+    """Each example uses a new policy; a refused policy leaves no directory."""
     name = f"probe-{next(PROBES)}"
     with WireClient(target.address) as client:
         client.hello(name, settings=json.dumps(wanted))
-        kind, answer = client.first("welcome", "problem")
+        kind, answer = client.receive_any("welcome", "problem")
         if kind == "problem":
-            assert_in_words(answer.message)
+            assert_is_clear(answer.message)
             assert not (target.root / name).exists()
 
 
@@ -146,11 +147,11 @@ SPECS = st.recursive(
 
 @HOSTILE
 @given(spec=SPECS)
-def test_absurd_specs_are_refused_in_words(target: LiveServer, spec: Any) -> None:
+def test_random_specs_are_rejected(target: LiveServer, spec: Any) -> None:
     with WireClient(target.address) as client:
-        client.hello("liar", spec=json.dumps(spec))
-        problem = client.refused()
-    assert_in_words(problem.message)
+        client.hello("hostile", spec=json.dumps(spec))
+        problem = client.wait_for_refusal()
+    assert_is_clear(problem.message)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +168,12 @@ def test_absurd_specs_are_refused_in_words(target: LiveServer, spec: Any) -> Non
         ("high", "x"),
     ],
 )
-def test_boxes_that_cannot_be_are_refused_in_words(target: LiveServer, part: str, value: Any) -> None:
+def test_invalid_boxes_are_rejected(target: LiveServer, part: str, value: Any) -> None:
     spec = SPEC.to_json()
     spec["observation"]["state"][part] = value
     with WireClient(target.address) as client:
-        client.hello("liar", spec=json.dumps(spec))
-        assert_in_words(client.refused().message)
+        client.hello("hostile", spec=json.dumps(spec))
+        assert_is_clear(client.wait_for_refusal().message)
 
 
 COLUMNS = st.builds(
@@ -196,28 +197,28 @@ TRAJECTORIES = st.builds(
 
 @HOSTILE
 @given(contents=st.lists(st.one_of(st.binary(max_size=60), TRAJECTORIES.map(Trajectory.SerializeToString)), min_size=1))
-def test_absurd_trajectories_are_refused_in_words(target: LiveServer, contents: list[bytes]) -> None:
+def test_random_trajectories_are_rejected(target: LiveServer, contents: list[bytes]) -> None:
     with WireClient(target.address) as client:
-        client.hello("liar", instance=np.random.default_rng().integers(2**63).item())
-        client.hear("welcome")
+        client.hello("hostile", instance=np.random.default_rng().integers(2**63).item())
+        client.receive("welcome")
         client.send_trajectories(*contents)
-        problem = client.hear("problem")
-    assert_in_words(problem.message)
+        problem = client.receive("problem")
+    assert_is_clear(problem.message)
     assert "refused" in problem.message
 
 
 @HOSTILE
 @given(content=st.binary(max_size=200))
 @pytest.mark.parametrize("method", [ACT, STATUS, CONNECT])
-def test_random_bytes_are_answered_with_a_status(target: LiveServer, method: str, content: bytes) -> None:
-    error = answer_to(target, method, content)
+def test_random_bytes_get_an_error_status(target: LiveServer, method: str, content: bytes) -> None:
+    error = call_error(target, method, content)
     if error is not None:
-        assert error.code() in ANSWERS
-        assert_in_words(str(error.details()))
+        assert error.code() in ERROR_CODES
+        assert_is_clear(str(error.details()))
 
 
-def answer_to(server: LiveServer, method: str, content: bytes) -> grpc.RpcError | None:
-    """How a call ended; None if it was answered."""
+def call_error(server: LiveServer, method: str, content: bytes) -> grpc.RpcError | None:
+    """Return the error of a call, or None if it succeeded."""
     with open_channel(server.address, Credentials()) as channel:
         try:
             if method == CONNECT:
@@ -238,80 +239,80 @@ def answer_to(server: LiveServer, method: str, content: bytes) -> grpc.RpcError 
         np.zeros((1, 3), np.uint8),
     ],
 )
-def test_observations_that_cannot_be_decided_on_are_answered(target: LiveServer, observation: np.ndarray) -> None:
+def test_invalid_observation_is_rejected(target: LiveServer, observation: np.ndarray) -> None:
     request = ActRequest(
-        client_id="neighbour", policy_id="neighbour", observation=[encode_column("obs.state", observation)]
+        client_id="neighbor", policy_id="neighbor", observation=[encode_column("obs.state", observation)]
     )
     with open_channel(target.address, Credentials()) as channel:
         act = channel.unary_unary(ACT, ActRequest.SerializeToString, ActReply.FromString)
         with pytest.raises(grpc.RpcError) as caught:
             act(request, timeout=30)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert_in_words(str(caught.value.details()))
+    assert_is_clear(str(caught.value.details()))
 
 
 def directories(target: LiveServer) -> set[str]:
-    """Of policies; the index beside them has files that come and go."""
+    """Return the directories of policies. Files of the run store are excluded, because they come and go."""
     return {path.name for path in target.root.iterdir() if path.is_dir()}
 
 
-def test_refused_clients_leave_no_process_and_no_directory(target: LiveServer) -> None:
-    before, names = workers(target), directories(target)
+def test_rejected_client_leaves_no_process_or_directory(target: LiveServer) -> None:
+    before, names = learner_processes(target), directories(target)
     for n in range(20):
         with WireClient(target.address) as client:
             client.hello(f"refused-{n}", settings={"algorithm": {"name": "ppo", "lr": -1 - n}})
-            client.refused()
-    assert workers(target) <= before
+            client.wait_for_refusal()
+    assert learner_processes(target) <= before
     assert directories(target) == names
 
 
-def test_a_policy_cannot_be_named_after_a_file_of_the_server(target: LiveServer) -> None:
+def test_reserved_and_invalid_policy_names_are_rejected(target: LiveServer) -> None:
     for name in ("server.log", ".lock", "..", "a/b", "a\x00b", "ü" * 101):
         with WireClient(target.address) as client:
-            client.hello(name, client_id="liar")
-            assert_in_words(client.refused().message)
+            client.hello(name, client_id="hostile")
+            assert_is_clear(client.wait_for_refusal().message)
     assert (target.root / "server.log").is_file()
 
 
-def test_who_connects_and_says_nothing_is_sent_away(target: LiveServer) -> None:
+def test_silent_connection_is_closed(target: LiveServer) -> None:
     with WireClient(target.address) as client:
-        assert "a client says Hello first" in str(client.end().details())
+        assert "the first message must be Hello" in str(client.wait_for_error().details())
 
 
-def test_more_clients_and_policies_than_allowed_are_refused_and_the_others_stay(tmp_path: Path) -> None:
+def test_limits_on_clients_and_policies_are_enforced(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text("limits: {max_clients: 3, max_policies: 2}\n")
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
         clients = [WireClient(server.address) for _ in range(5)]
         for n, client in enumerate(clients[:3]):
             client.hello("one", client_id=f"c{n}", instance=n)
-            client.hear("welcome")
+            client.receive("welcome")
         clients[3].hello("one", client_id="c3")
-        assert "3 clients already, which is its limit" in clients[3].refused().message
+        assert "already has 3 clients, the maximum" in clients[3].wait_for_refusal().message
         clients[2].close()
         with WireClient(server.address) as other:
             other.hello("two")
-            other.hear("welcome")
+            other.receive("welcome")
         with WireClient(server.address) as third:
             third.hello("three")
-            assert "2 policies already, which is its limit" in third.refused().message
-        clients[0].send_trajectories(some_trajectory(1))
-        clients[0].hear_ack(1)
+            assert "already has 2 policies, the maximum" in third.wait_for_refusal().message
+        clients[0].send_trajectories(make_trajectory(1))
+        clients[0].wait_for_ack(1)
         for client in clients:
             client.close()
 
 
-LONGEST_WAIT_SECONDS = 20.0
-"""For an acknowledgement, on however busy a machine. While these were bombs that went off, it was up to a minute."""
+MAX_WAIT_SECONDS = 20.0
+"""Maximum wait for an acknowledgement, even on a busy machine. Without the size checks the wait was up to a minute."""
 
 
-class Witness(threading.Thread):
-    """A client that sends a little all the time, and notes how long it waits and how large the server becomes."""
+class BackgroundClient(threading.Thread):
+    """Client that sends continuously and records waiting times and the peak RAM of the server."""
 
     def __init__(self, server: LiveServer) -> None:
         super().__init__(daemon=True)
         self._server, self._client = server, WireClient(server.address)
-        self._client.hello("probe-witness", settings={**SMALL_PPO, "max_staleness": 10**6}, instance=next(PROBES))
-        self._client.hear("snapshot")
+        self._client.hello("probe-background", settings={**SMALL_PPO, "max_staleness": 10**6}, instance=next(PROBES))
+        self._client.receive("snapshot")
         self._stopping = threading.Event()
         self.waited_seconds: list[float] = []
         self.peak_bytes = 0
@@ -320,33 +321,33 @@ class Witness(threading.Thread):
         while not (self.waited_seconds and self._stopping.wait(0.02)):
             began = time.monotonic()
             sequence = self._client.acknowledged + 1
-            self._client.send_trajectories(some_trajectory(sequence))
-            self._client.hear_ack(sequence)
+            self._client.send_trajectories(make_trajectory(sequence))
+            self._client.wait_for_ack(sequence)
             self.waited_seconds.append(time.monotonic() - began)
             self.peak_bytes = max(self.peak_bytes, memory_bytes(self._server.pid))
 
     def stop(self) -> None:
         self._stopping.set()
         self.join(60)
-        assert not self.is_alive(), "it waits in vain"
+        assert not self.is_alive(), "the background client is blocked"
         self._client.close()
 
 
 @pytest.fixture
-def witness(target: LiveServer) -> Iterator[Witness]:
-    """Served in time and within bounds while a test runs."""
+def background_client(target: LiveServer) -> Iterator[BackgroundClient]:
+    """Check that a client is served in time and the server's RAM is bounded while a test runs."""
     before = memory_bytes(target.pid)
-    client = Witness(target)
+    client = BackgroundClient(target)
     client.start()
     yield client
     client.stop()
     assert client.waited_seconds
-    assert max(client.waited_seconds) < LONGEST_WAIT_SECONDS
-    assert client.peak_bytes - before < MOST_GROWTH_BYTES
+    assert max(client.waited_seconds) < MAX_WAIT_SECONDS
+    assert client.peak_bytes - before < MAX_GROWTH_BYTES
 
 
 def delimited(number: int, content: bytes) -> bytes:
-    """A field of bytes, or a message, on the wire."""
+    """Encode a length-delimited protobuf field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
@@ -366,33 +367,33 @@ MANY_AXES = delimited(7, b"\x10\x01" + delimited(3, b"\x7f" * 30_000))
     [delimited(2, delimited(1, b"") * MANY), (delimited(1, b"") + delimited(2, b"")) * MANY],
     ids=["trajectories", "alternating"],
 )
-def test_a_message_of_very_many_parts_is_refused_before_it_is_unpacked(
-    target: LiveServer, witness: Witness, message: bytes
+def test_message_with_too_many_parts_is_rejected_before_parsing(
+    target: LiveServer, background_client: BackgroundClient, message: bytes
 ) -> None:
     with WireClient(target.address) as client:
-        client.hello("liar")
-        client.hear("welcome")
+        client.hello("hostile")
+        client.receive("welcome")
         client.send(message)
-        assert "bytes, in more than 32768 parts" in str(client.end().details())
+        assert "bytes, in more than 32768 parts" in str(client.wait_for_error().details())
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         (delimited(7, b"") * MANY, "6000000 bytes, in more than 32768 parts"),
-        (MANY_AXES, "claims 30000 axes; it can have 9"),
+        (MANY_AXES, "claims 30000 axes; the maximum is 9"),
         (b"", "needs the column reward"),
     ],
     ids=["columns", "axes", "empty"],
 )
-def test_a_trajectory_of_very_many_parts_is_refused_before_it_is_unpacked(
-    target: LiveServer, witness: Witness, content: bytes, says: str
+def test_trajectory_with_too_many_parts_is_rejected_before_parsing(
+    target: LiveServer, background_client: BackgroundClient, content: bytes, expected: str
 ) -> None:
     with WireClient(target.address) as client:
-        client.hello("liar")
-        client.hear("welcome")
+        client.hello("hostile")
+        client.receive("welcome")
         client.send_trajectories(content, *[b""] * 20_000 if not content else [])
-        assert says in client.hear("problem").message
+        assert expected in client.receive("problem").message
 
 
 @pytest.mark.parametrize(
@@ -402,17 +403,17 @@ def test_a_trajectory_of_very_many_parts_is_refused_before_it_is_unpacked(
         ActRequest(policy_id="x" * 1_000_000).SerializeToString(),
         ActRequest(policy_id="\U0001d400" * 10_000).SerializeToString(),
         ActRequest(
-            policy_id="neighbour",
+            policy_id="neighbor",
             observation=[Column(name=f"{n}" * 20, dtype="DTYPE_BOOL", shape=[0]) for n in range(2000)],
         ).SerializeToString(),
         ActRequest(
-            policy_id="neighbour", observation=[Column(name="obs.state", dtype="DTYPE_BOOL", shape=[2**63, 0])]
+            policy_id="neighbor", observation=[Column(name="obs.state", dtype="DTYPE_BOOL", shape=[2**63, 0])]
         ).SerializeToString(),
     ],
     ids=["parts", "long", "unicode", "names", "empty array"],
 )
-def test_a_request_to_act_that_is_a_bomb_is_answered_in_few_words(
-    target: LiveServer, witness: Witness, request_bytes: bytes
+def test_oversized_act_request_gets_a_short_error(
+    target: LiveServer, background_client: BackgroundClient, request_bytes: bytes
 ) -> None:
     with open_channel(target.address, Credentials()) as channel, pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(ACT)(request_bytes, timeout=30)
@@ -420,39 +421,39 @@ def test_a_request_to_act_that_is_a_bomb_is_answered_in_few_words(
     assert 0 < len(caught.value.details()) < 1100
 
 
-def test_what_a_client_said_last_is_not_kept(target: LiveServer) -> None:
-    """Neither as a report, whose unknown fields would be passed on to tools, nor as the message it came in."""
+def test_last_message_of_client_is_freed(target: LiveServer) -> None:
+    """Neither unknown fields of a report nor the message itself stay in RAM."""
     before = memory_bytes(target.pid)
     clients = [WireClient(target.address) for _ in range(12)]
     for n, client in enumerate(clients):
-        client.hello("liar", client_id=f"liar-{n}")
-        client.hear("welcome")
+        client.hello("hostile", client_id=f"hostile-{n}")
+        client.receive("welcome")
         client.send(delimited(3, b"\x10\x07" + delimited(100, bytes(20 * 2**20))))
-    policy = target.await_policy("liar", lambda found: sum(c.report.decisions == 7 for c in found.clients) == 12)
+    policy = target.wait_for_policy("hostile", lambda found: sum(c.report.decisions == 7 for c in found.clients) == 12)
     assert len(policy.SerializeToString()) < 2**20
     eventually(lambda: memory_bytes(target.pid) - before < 12 * 20 * 2**20 / 4)
     for client in clients:
         client.close()
 
 
-def test_a_first_message_is_not_endless(target: LiveServer) -> None:
+def test_oversized_hello_is_rejected(target: LiveServer) -> None:
     with WireClient(target.address) as client:
         client.send(delimited(1, delimited(100, bytes(6 * 2**20))))
-        assert "a Hello takes at most 5242880" in str(client.end().details())
+        assert "Hello has at most 5242880" in str(client.wait_for_error().details())
 
 
-def test_many_refused_clients_at_once_hold_nobody_up(target: LiveServer, witness: Witness) -> None:
+def test_rejected_clients_do_not_delay_other_clients(target: LiveServer, background_client: BackgroundClient) -> None:
     clients = [WireClient(target.address) for _ in range(48)]
     for n, client in enumerate(clients):
         client.hello(f"storm-{n}", settings={"algorithm": {"name": "ppo", "lr": -1}})
     for client in clients:
-        assert "algorithm.lr" in client.refused().message
+        assert "algorithm.lr" in client.wait_for_refusal().message
         client.close()
     assert not list(target.root.glob("storm-*"))
 
 
 def state(**changes: Any) -> str:
-    """The spec, with the box of its observation changed."""
+    """Return the spec with changes to its observation space."""
     spec = SPEC.to_json()
     spec["observation"]["state"].update(changes)
     return json.dumps(spec)
@@ -466,11 +467,11 @@ MASK_OF_THREE = {"kind": "box", "shape": [3], "dtype": "bool", "low": [None], "h
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "expected"),
     [
         ({"spec": state(shape=[2**63 - 1] * 40_000)}, "a box of 40000 axes; it can have 8"),
-        ({"spec": state(shape=[2**63, 0])}, "no axis can be shorter than 0, or 2**63 long"),
-        ({"spec": state(shape=[0, 2**62])}, "should hold at least 1 number"),
+        ({"spec": state(shape=[2**63, 0])}, "every axis must be at least 0 and below 2**63"),
+        ({"spec": state(shape=[0, 2**62])}, "expected at least 1 element"),
         ({"spec": state(shape="333")}, "cannot be interpreted as an integer"),
         ({"spec": state(low=[float("nan")])}, "low of a box holds NaN or inf"),
         ({"spec": state(high=[float("-inf")])}, "high of a box holds NaN or -inf"),
@@ -479,110 +480,111 @@ MASK_OF_THREE = {"kind": "box", "shape": [3], "dtype": "bool", "low": [None], "h
             {"spec": state().replace('"observation": {', f'"observation": {{"mask": {json.dumps(MASK_OF_THREE)}, ')},
             "the mask is bool of shape (3,); it should be bool of (2,)",
         ),
-        ({"spec": state().replace('"state"', '"\\ud800"')}, "characters that print"),
-        ({"spec": state().replace('"state"', '"../\\u0000"')}, "characters that print"),
-        ({"spec": Spec({"state": Box((3,))}, Box((2,), "int64"))}, "continuous actions are float32"),
-        ({"settings": '{"\\ud800": 1}'}, "? is not a setting of a learner"),
+        ({"spec": state().replace('"state"', '"\\ud800"')}, "printable characters"),
+        ({"spec": state().replace('"state"', '"../\\u0000"')}, "printable characters"),
+        ({"spec": Spec({"state": Box((3,))}, Box((2,), "int64"))}, "continuous actions must be float32"),
+        ({"settings": '{"\\ud800": 1}'}, "'?' is not a learner setting"),
         ({"settings": ppo(lr=10**400)}, "algorithm.lr is 1000"),
-        ({"settings": ppo(lr=float("inf"))}, "algorithm.lr is inf; numbers lie between -2**63 and 2**63"),
+        ({"settings": ppo(lr=float("inf"))}, "algorithm.lr is inf; expected a number between -2**63 and 2**63"),
         ({"settings": ppo(initial_log_std=1e300)}, "algorithm.initial_log_std is 1e+300"),
         ({"settings": {**SMALL_PPO, "max_staleness": 2**64}}, "max_staleness is 18446744073709551616"),
         ({"settings": {"algorithm": {"name": "dqn", "learning_starts": 10**30}}}, "algorithm.learning_starts is 1000"),
         (
             {"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [2100] * 3}}}},
-            "a message carries 33,554,432",
+            "a message has at most 33,554,432",
         ),
         ({"settings": {"k" * 60_000: 1}}, "kkk"),
-        ({"policy_id": "server.log.1"}, "where the server keeps its log"),
-        ({"policy_id": "registry.db-wal"}, "where the server keeps the index of its runs"),
+        ({"policy_id": "server.log.1"}, "reserved: the server uses it for its log"),
+        ({"policy_id": "registry.db-wal"}, "reserved: the server uses it for the run store"),
+        ({"policy_id": "rl4sys-ppo-info"}, "reserved: the server uses it for TensorBoard"),
         ({"policy_id": "\U0001d400" * 100}, "1 to 100 letters"),
-        ({"pinned_version": 0}, "there is no policy nobody here, so no version 0 of it"),
+        ({"pinned_version": 0}, "version 0 is pinned, but policy 'nobody' does not exist"),
     ],
 )
-def test_what_nothing_can_be_made_of_is_refused_and_nothing_is_made(
-    target: LiveServer, fields: dict[str, Any], says: str
+def test_invalid_hello_is_rejected_and_creates_nothing(
+    target: LiveServer, fields: dict[str, Any], expected: str
 ) -> None:
     before = directories(target)
     with WireClient(target.address) as client:
         client.hello("nobody", **fields)
-        problem = client.refused()
+        problem = client.wait_for_refusal()
     assert problem.kind == Problem.REFUSED
-    assert says in problem.message
-    assert_in_words(problem.message)
+    assert expected in problem.message
+    assert_is_clear(problem.message)
     assert directories(target) == before
 
 
 @pytest.mark.parametrize("column", ["reward", "log_prob"])
-def test_experience_that_cannot_be_learnt_from_ends_its_own_policy_in_words(target: LiveServer, column: str) -> None:
+def test_extreme_values_fail_only_their_own_policy(target: LiveServer, column: str) -> None:
     name = f"probe-poisoned-{column}"
     changes = {column: np.full(64, -3.4e38, np.float32)}
     with WireClient(target.address) as client:
         client.hello(name)
-        client.send_trajectories(some_trajectory(1, steps=64, **changes))
-        assert "is not finite at step 64" in client.hear("problem").message
-    assert_in_words(target.await_policy(name, lambda policy: policy.state == "failed").problem)
+        client.send_trajectories(make_trajectory(1, steps=64, **changes))
+        assert "is not finite at step 64" in client.receive("problem").message
+    assert_is_clear(target.wait_for_policy(name, lambda policy: policy.state == "failed").problem)
     with WireClient(target.address) as client:
         client.hello(name)
-        client.hear("welcome")
-        assert "is not finite at step 64" in client.hear("problem").message, "who comes later is told as well"
+        client.receive("welcome")
+        assert "is not finite at step 64" in client.receive("problem").message, "also for later clients"
 
 
-def test_clients_that_wait_for_a_policy_count_as_clients(tmp_path: Path) -> None:
+def test_connecting_clients_count_towards_limit(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text("limits: {max_clients: 2}\n")
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
         clients = [WireClient(server.address) for _ in range(6)]
         for n, client in enumerate(clients):
             client.hello("one", client_id=f"c{n}", instance=n)
-        kinds = [client.first("welcome", "problem")[0] for client in clients]
+        kinds = [client.receive_any("welcome", "problem")[0] for client in clients]
         for client in clients:
             client.close()
         assert kinds.count("welcome") == 2
         eventually(lambda: not server.policy("one").clients)
-        # All versions would otherwise carry a list of all clients there ever were.
-        taken = {life: self_taken(server, life) for life in (11, 12, 13)}
+        # Otherwise each version would carry a list of all client instances ever connected.
+        taken = {instance: taken_before_and_after(server, instance) for instance in (11, 12, 13)}
         assert taken == {11: [0, 1], 12: [0, 1], 13: [0, 1]}
-        assert self_taken(server, 11)[0] == 0, "only as many lives are remembered as can be connected"
-        assert self_taken(server, 13)[0] == 1
+        assert taken_before_and_after(server, 11)[0] == 0, "only max_clients instances are remembered"
+        assert taken_before_and_after(server, 13)[0] == 1
 
 
-def self_taken(server: LiveServer, life: int) -> list[int]:
-    """What a life of a client is told of its first trajectory, before and after it sends it."""
-    told = []
+def taken_before_and_after(server: LiveServer, instance: int) -> list[int]:
+    """Return `taken` in the first snapshot of a client instance, before and after it sends one trajectory."""
+    taken = []
     for _ in range(2):
         used = server.policy("one").steps_used
         with WireClient(server.address) as client:
-            client.hello("one", instance=life)
-            new = client.hear("welcome").acknowledged == 0
-            told.append(client.hear("snapshot").taken)
-            client.send_trajectories(some_trajectory(1, steps=1))
-            server.await_policy("one", lambda policy, due=used + new: policy.steps_used == due)
+            client.hello("one", instance=instance)
+            new = client.receive("welcome").acknowledged == 0
+            taken.append(client.receive("snapshot").taken)
+            client.send_trajectories(make_trajectory(1, steps=1))
+            server.wait_for_policy("one", lambda policy, due=used + new: policy.steps_used == due)
         eventually(lambda: not server.policy("one").clients)
-    return told
+    return taken
 
 
-def test_the_intake_forgets_who_left(tmp_path: Path) -> None:
-    async def come_and_go() -> tuple[int, list[int]]:
+def test_intake_forgets_disconnected_senders(tmp_path: Path) -> None:
+    async def connect_and_disconnect() -> tuple[int, list[int]]:
         written: list[dict[Sender, int]] = []
         with ThreadPoolExecutor(1) as executor:
             intake = Intake(SPEC, 0, Limits(), executor)
             await intake.open(tmp_path / "journal.db", written.append, pytest.fail)
-            for life in range(100):
-                await intake.admit(Sender("c", life))
-                intake.dismiss(Sender("c", life))
+            for instance in range(100):
+                await intake.add_sender(Sender("c", instance))
+                intake.remove_sender(Sender("c", instance))
             connection = Connection(Sender("c", 0), "peer")
             for _ in range(2):
-                await intake.admit(connection.sender)
-                await intake.receive(connection, [some_trajectory(1)])
-                intake.dismiss(connection.sender)
+                await intake.add_sender(connection.sender)
+                await intake.receive(connection, [make_trajectory(1)])
+                intake.remove_sender(connection.sender)
             await intake.close()
         return len(intake._newest), [n for newest in written for n in newest.values()]
 
-    known, acknowledged = asyncio.run(come_and_go())
+    known, acknowledged = asyncio.run(connect_and_disconnect())
     assert known <= 1
-    assert acknowledged == [1], "what was in line when its sender left is not taken twice"
+    assert acknowledged == [1], "a queued trajectory of a disconnected sender is written once"
 
 
-def test_no_line_of_the_log_is_written_by_a_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_client_text_cannot_inject_log_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("rl4sys")
     handlers, level = list(logger.handlers), logger.level
     try:
@@ -597,37 +599,39 @@ def test_no_line_of_the_log_is_written_by_a_client(tmp_path: Path, capsys: pytes
     assert (tmp_path / "server.log").read_text().count("\n") == 1
 
 
-def test_text_is_cut_and_made_fit_for_the_wire() -> None:
-    assert fit("plain") == "plain"
-    assert fit("\ud800") == "?"
-    assert fit("ä" * 10, most_bytes=5) == "ää …"
+def test_error_text_is_truncated_and_encodable() -> None:
+    assert encodable("plain") == "plain"
+    assert encodable("\ud800") == "?"
+    assert encodable("ä" * 10, max_bytes=5) == "ää …"
 
 
-def test_what_nobody_foresaw_reaches_clients_without_a_traceback() -> None:
-    described = _described(ValueError("seven"))
-    assert described["message"] == "the learner failed, and the server's log says where: ValueError: seven"
+def test_unexpected_error_reaches_clients_without_traceback() -> None:
+    described = describe_failure(ValueError("seven"))
+    assert described["message"] == (
+        "unexpected error in the learner (traceback in the server's log): ValueError: seven"
+    )
     assert "traceback" in described
 
 
 @pytest.mark.parametrize(
-    ("column", "says"),
+    ("column", "expected"),
     [
-        (Column(name="x", dtype="DTYPE_BOOL", shape=[2], values=b"\x01\x02"), "neither 0 nor 1"),
+        (Column(name="x", dtype="DTYPE_BOOL", shape=[2], values=b"\x01\x02"), "a byte other than 0 and 1"),
         (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**63, 0]), "Maximum allowed dimension"),
         (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**62, 0, 2**62]), "array is too big"),
         (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**64 - 1] * 10_000), "claims 10000 axes"),
     ],
 )
-def test_columns_that_no_array_can_be_made_of_are_refused(column: Column, says: str) -> None:
-    with pytest.raises(SpecError, match=says):
+def test_invalid_columns_are_rejected(column: Column, expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
         decode_column(column)
 
 
-def test_large_messages_are_unpacked_as_small_ones_are() -> None:
-    content = some_trajectory(1, steps=100_000)
+def test_large_messages_are_parsed_like_small_messages() -> None:
+    content = make_trajectory(1, steps=100_000)
     assert unpack(Trajectory, content) == Trajectory.FromString(content)
     many = ClientMessage()
-    many.trajectories.trajectory.extend([some_trajectory(n, steps=1) for n in range(1, 5000)])
+    many.trajectories.trajectory.extend([make_trajectory(n, steps=1) for n in range(1, 5000)])
     assert unpack(ClientMessage, many.SerializeToString()) == many
     for end in (70_000, len(content) - 1):
         with pytest.raises(SpecError, match=f"not a Trajectory: {end} bytes"):

@@ -1,4 +1,4 @@
-"""The journal: on disk when it says so, whole or not at all, and readable by others."""
+"""Journal: durable and atomic appends, and concurrent readers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from rl4sys.errors import RunError
-from rl4sys.server.journal import Entry, Journal, Sender, read_trajectories
+from rl4sys.server.journal import EncodedTrajectory, Journal, Sender, read_trajectories
 from rl4sys.trajectory import Trajectory
 from rl4sys.wire.trajectories import encode_trajectory
 
 A, B = Sender("a", 1), Sender("b", -5)
 
 
-def entry(sender: Sender, sequence: int, steps: int = 3, episode: int = 0) -> Entry:
+def entry(sender: Sender, sequence: int, steps: int = 3, episode: int = 0) -> EncodedTrajectory:
     columns = {
         "obs.state": np.full((steps + 1, 2), sequence, np.float32),
         "action": np.zeros(steps, np.int64),
         "reward": np.full(steps, sequence, np.float32),
         "log_prob": np.zeros(steps, np.float32),
     }
-    return Entry(sender, sequence, steps, encode_trajectory(Trajectory(0, columns, episode), sequence))
+    return EncodedTrajectory(sender, sequence, steps, encode_trajectory(Trajectory(0, columns, episode), sequence))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal.db")
 
 
-def test_another_process_reads_what_was_appended_in_order(journal: Journal) -> None:
+def test_reader_sees_appended_rows_in_order(journal: Journal) -> None:
     journal.append([entry(A, 1), entry(B, 1)])
     journal.append([entry(A, 2)])
     reader = Journal(journal.path, read_only=True)
@@ -43,28 +43,28 @@ def test_another_process_reads_what_was_appended_in_order(journal: Journal) -> N
     assert reader.held_steps(after=1) == 6
 
 
-def test_what_is_on_disk_of_each_life_of_a_client_survives_reopening_and_forgetting(journal: Journal) -> None:
+def test_acknowledged_sequences_survive_reopening_and_row_deletion(journal: Journal) -> None:
     journal.append([entry(A, 1), entry(A, 4), entry(B, 2)])
-    journal.forget(3)
+    journal.delete_batch(3)
     journal.close()
-    again = Journal(journal.path)
-    assert (again.acknowledged(A), again.acknowledged(B), again.acknowledged(Sender("a", 2))) == (4, 2, 0)
-    assert again.after(0, 10) == []
-    again.append([entry(A, 5)])
-    assert [row.row for row in again.after(0, 10)] == [4], "numbers of forgotten rows are not used again"
+    reopened = Journal(journal.path)
+    assert (reopened.acknowledged(A), reopened.acknowledged(B), reopened.acknowledged(Sender("a", 2))) == (4, 2, 0)
+    assert reopened.after(0, 10) == []
+    reopened.append([entry(A, 5)])
+    assert [row.row for row in reopened.after(0, 10)] == [4], "row numbers are not reused"
 
 
-def test_a_failed_append_leaves_nothing(journal: Journal) -> None:
+def test_failed_append_writes_no_trajectory(journal: Journal) -> None:
     journal.append([entry(A, 1)])
     with pytest.raises(sqlite3.Error):
-        journal.append([entry(A, 2), Entry(A, 3, 1, None)])  # type: ignore[arg-type]
+        journal.append([entry(A, 2), EncodedTrajectory(A, 3, 1, None)])  # type: ignore[arg-type]
     assert [row.sequence for row in journal.after(0, 10)] == [1]
     assert journal.acknowledged(A) == 1
     journal.append([entry(A, 2)])
     assert journal.acknowledged(A) == 2
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(journal: Journal) -> None:
+def test_full_disk_loses_no_acknowledged_trajectory(journal: Journal) -> None:
     journal.append([entry(A, 1)])
     pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
     journal._database.execute(f"PRAGMA max_page_count = {pages}")
@@ -75,25 +75,25 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(journal: Journal) -> No
     assert [row.sequence for row in journal.after(0, 10)] == [1, 2]
 
 
-def test_forgetting_goes_in_pieces_and_makes_room(journal: Journal) -> None:
+def test_rows_are_deleted_in_batches(journal: Journal) -> None:
     journal.append([entry(A, n) for n in range(1, 601)])
-    assert journal.forget(590)
-    while journal.forget(590):
+    assert journal.delete_batch(590)
+    while journal.delete_batch(590):
         pass
     assert [row.row for row in journal.after(0, 100)] == list(range(591, 601))
 
 
-def test_episodes_of_different_clients_and_lives_are_told_apart(journal: Journal) -> None:
+def test_episode_numbers_are_unique_across_client_instances(journal: Journal) -> None:
     senders = (A, B, Sender("a", 2))
     journal.append([entry(sender, 1, episode=e) for sender in senders for e in (0, 1)])
-    numbers = [row.trajectory().episode for row in journal.after(0, 10)]
+    numbers = [row.decode().episode for row in journal.after(0, 10)]
     assert len(set(numbers)) == 6
     assert all(0 <= number < 2**63 for number in numbers)
 
 
-def test_a_journal_is_a_data_set(tmp_path: Path, journal: Journal) -> None:
+def test_journal_can_be_read_as_dataset(tmp_path: Path, journal: Journal) -> None:
     journal.append([entry(A, n) for n in range(1, 100)])
     rewards = [trajectory.columns["reward"][0] for trajectory in read_trajectories(tmp_path)]
     assert rewards == list(range(1, 100))
-    with pytest.raises(RunError, match="not a policy that a server trains"):
+    with pytest.raises(RunError, match="expected the run directory of a policy of a server"):
         next(read_trajectories(tmp_path / "elsewhere"))

@@ -1,4 +1,4 @@
-"""A real client and a real server, and everything between them going wrong."""
+"""Failures between a real client and a real server: kills, network loss, restarts and clock jumps."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ import numpy as np
 import pytest
 
 from rl4sys.client import RL4SysAgent
-from rl4sys.learner import build_learner
+from rl4sys.learner.learner import build_learner
 from rl4sys.server.config import ServerConfig
 from rl4sys.server.journal import read_trajectories
-from rl4sys.server.settings import live_config, live_learner_config
+from rl4sys.server.live_config import live_config, live_learner_config
 from rl4sys.spec import Spec
 from tests.live import SMALL_PPO, LiveServer, eventually, free_port, running_server
 
 SPACES = {"observation_space": 3, "action_space": 2}
-PATIENT = {**SMALL_PPO, "max_staleness": 10**6, "normalize_obs": True}
+NEVER_STALE = {**SMALL_PPO, "max_staleness": 10**6, "normalize_obs": True}
 
 
 @pytest.fixture
 def archiving_server(tmp_path: Path) -> Iterator[LiveServer]:
-    """Saves often, and keeps all it was sent, to be counted."""
+    """Server that saves often and keeps all trajectories, so that tests can count them."""
     (tmp_path / "server.yaml").write_text("checkpoint_seconds: 0.3\njournal: archive\nkeep_versions: 100000\n")
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as running:
         yield running
@@ -44,7 +44,7 @@ def make_agent(address: str, client_id: str, tmp_path: Path, **changes: Any) -> 
     config = {
         "version": 1,
         "client_id": client_id,
-        **PATIENT,
+        **NEVER_STALE,
         "server": {"address": address, "timeout_seconds": 60.0},
         "outbox": {"spool": str(tmp_path / "spool")},
         **changes,
@@ -53,7 +53,7 @@ def make_agent(address: str, client_id: str, tmp_path: Path, **changes: Any) -> 
 
 
 class System(threading.Thread):
-    """A host that decides as fast as it can and never asks how the server is; each step is timed."""
+    """Host system that acts continuously, independent of the server, and measures the time of each step."""
 
     def __init__(self, agent: RL4SysAgent, pause_seconds: float = 0.0002) -> None:
         super().__init__(daemon=True)
@@ -65,11 +65,11 @@ class System(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._decide_on()
+            self._act_until_stopped()
         except BaseException as failure:
             self.failure = failure
 
-    def _decide_on(self) -> None:
+    def _act_until_stopped(self) -> None:
         rng, trajectory, step = np.random.default_rng(0), None, 0
         while not self._stopping.is_set():
             observation = rng.standard_normal(3).astype(np.float32)
@@ -91,8 +91,8 @@ class System(threading.Thread):
             raise self.failure
 
 
-def weights_of_a_learner_fed_once(server: LiveServer, policy_id: str) -> bytes:
-    """What must have been learnt: each trajectory of the archive, in order, exactly once."""
+def relearn_from_archive(server: LiveServer, policy_id: str) -> bytes:
+    """Train a new learner once on each trajectory of the archive, in order, and return its model."""
     live = json.loads((server.root / policy_id / "configs/live.json").read_text())
     config = live_config(policy_id, live["settings"], ServerConfig())
     learner = build_learner(Spec.from_json(live["spec"]), live_learner_config(config, "cpu"), config.experiment.seed)
@@ -102,21 +102,21 @@ def weights_of_a_learner_fed_once(server: LiveServer, policy_id: str) -> bytes:
 
 
 @pytest.mark.timeout(600)
-def test_a_server_killed_20_times_under_load_learns_all_it_acknowledged_exactly_once(
+def test_server_killed_20_times_learns_each_acknowledged_step_once(
     archiving_server: LiveServer, tmp_path: Path
 ) -> None:
-    server, dice, policy_id = archiving_server, random.Random(11), "killed"
+    server, random_kills, policy_id = archiving_server, random.Random(11), "killed"
     with make_agent(server.address, policy_id, tmp_path) as agent:
         system = System(agent, pause_seconds=0.001)
         system.start()
         began = time.monotonic()
-        for life in range(20):
-            if life % 2:
-                # Sometimes while it starts, sometimes when it is in full work.
+        for attempt in range(20):
+            if attempt % 2:
+                # Every other kill hits a server with connected clients; the others may hit it while it starts.
                 eventually(lambda: agent.statistics().connected)
-            time.sleep(dice.uniform(0.0, 1.5))
+            time.sleep(random_kills.uniform(0.0, 1.5))
             server.kill()
-            time.sleep(dice.uniform(0.0, 0.3))
+            time.sleep(random_kills.uniform(0.0, 0.3))
             server.start()
         eventually(lambda: agent.statistics().connected)
         elapsed = time.monotonic() - began
@@ -125,63 +125,63 @@ def test_a_server_killed_20_times_under_load_learns_all_it_acknowledged_exactly_
         statistics = agent.statistics()
     assert statistics.dropped_steps == 0
     assert statistics.steps_waiting == 0
-    assert system.reasons == {None}, "the last model stays in use while the server is away"
+    assert system.reasons == {None}, "the last model stays in use while the server is down"
     received = server.archived_steps(policy_id)
     assert received == statistics.steps_acknowledged > 5000
-    policy = server.await_policy(policy_id, lambda policy: policy.steps_used == received)
+    policy = server.wait_for_policy(policy_id, lambda policy: policy.steps_used == received)
     newest = server.root / policy_id / "versions" / f"{policy.version:012d}.safetensors"
     assert policy.version > 20
-    assert newest.read_bytes() == weights_of_a_learner_fed_once(server, policy_id)
-    # Decisions that waited for a connection, a backoff or an answer would take up most of the time it was away.
+    assert newest.read_bytes() == relearn_from_archive(server, policy_id)
+    # Decisions that waited for a connection, a retry or a reply would take most of the time the server was down.
     assert sum(system.microseconds) / 1e6 < 0.2 * elapsed
 
 
-class Cable:
-    """Carries bytes between a client and a server until it is cut, and again when it is mended."""
+class Proxy:
+    """TCP proxy between a client and a server whose connection can be interrupted and restored."""
 
     def __init__(self, target: int) -> None:
         self._target = target
         self.port = free_port()
-        self._whole = True
+        self._connected = True
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._closed = False
-        self._thread = threading.Thread(target=self._carry, daemon=True)
+        self._thread = threading.Thread(target=self._forward, daemon=True)
         self._thread.start()
 
-    def cut(self) -> None:
-        """Silently: nothing arrives any more, and nobody is told."""
-        self._whole = False
+    def interrupt(self) -> None:
+        """Stop forwarding data, without closing connections."""
+        self._connected = False
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         for pair in self._pairs:
             for end in pair:
                 end.close()
         self._pairs = []
-        self._whole = True
+        self._connected = True
 
     def close(self) -> None:
         self._closed = True
         self._thread.join()
-        self.mend()
+        self.restore()
         self._listener.close()
 
-    def _carry(self) -> None:
+    def _forward(self) -> None:
         while not self._closed:
-            ends = [end for pair in self._pairs for end in pair] if self._whole else []
+            ends = [end for pair in self._pairs for end in pair] if self._connected else []
             try:
                 ready, _, _ = select.select([self._listener, *ends], [], [], 0.02)
             except (OSError, ValueError):
                 continue
             for end in ready:
                 with suppress(OSError):
-                    self._accept() if end is self._listener else self._pass_on(end)
+                    self._accept() if end is self._listener else self._forward_data(end)
 
     def _accept(self) -> None:
         near, _ = self._listener.accept()
         self._pairs.append((near, socket.create_connection(("127.0.0.1", self._target))))
 
-    def _pass_on(self, end: socket.socket) -> None:
+    def _forward_data(self, end: socket.socket) -> None:
         pair = next((pair for pair in self._pairs if end in pair), None)
         if pair is None:
             return
@@ -194,29 +194,29 @@ class Cable:
                 each.close()
 
 
-def test_a_network_that_is_cut_and_mended_loses_nothing(archiving_server: LiveServer, tmp_path: Path) -> None:
-    cable = Cable(archiving_server.port)
-    with make_agent(f"127.0.0.1:{cable.port}", "cable", tmp_path) as agent:
+def test_network_interruption_loses_no_steps(archiving_server: LiveServer, tmp_path: Path) -> None:
+    proxy = Proxy(archiving_server.port)
+    with make_agent(f"127.0.0.1:{proxy.port}", "proxied", tmp_path) as agent:
         system = System(agent)
         system.start()
         for _ in range(3):
             eventually(lambda: agent.statistics().steps_acknowledged > 0)
-            cable.cut()
+            proxy.interrupt()
             before = agent.statistics().decisions
             eventually(lambda before=before: agent.statistics().decisions > before + 500)
-            cable.mend()
+            proxy.restore()
             acknowledged = agent.statistics().steps_acknowledged
             eventually(lambda acknowledged=acknowledged: agent.statistics().steps_acknowledged > acknowledged)
         system.stop()
         agent.close()
         statistics = agent.statistics()
-    cable.close()
+    proxy.close()
     assert (statistics.dropped_steps, statistics.steps_waiting) == (0, 0)
-    received = archiving_server.archived_steps("cable")
+    received = archiving_server.archived_steps("proxied")
     assert received == statistics.steps_acknowledged > 1500
 
 
-def test_a_client_that_starts_before_its_server_falls_back_and_then_learns(tmp_path: Path) -> None:
+def test_client_started_before_server_uses_fallback_then_model(tmp_path: Path) -> None:
     server = LiveServer(tmp_path / "live")
     quick = {"server": {"address": server.address, "timeout_seconds": 0.1}}
     with make_agent(server.address, "early", tmp_path, **quick) as agent:
@@ -244,41 +244,44 @@ for step in range(10**9):
     if step % 50 == 49:
         agent.mark_end_of_trajectory(trajectory, action)
     if step == 500:
-        print('going', flush=True)
+        print('running', flush=True)
     time.sleep(0.0005)
 """
 
 
-def test_a_client_killed_in_the_middle_leaves_its_data_and_its_next_life_goes_on(
+def test_data_of_killed_client_is_learned_and_next_instance_continues(
     archiving_server: LiveServer, tmp_path: Path
 ) -> None:
     address = archiving_server.address
     config = {
         "version": 1,
-        "client_id": "mortal",
-        **PATIENT,
+        "client_id": "killed-client",
+        **NEVER_STALE,
         "server": {"address": address, "timeout_seconds": 60.0},
         "outbox": {"spool": str(tmp_path / "spool")},
     }
-    for life in range(1, 3):
+    for attempt in range(1, 3):
         code = CLIENT.replace("{config}", repr(config))
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as client:
             assert client.stdout is not None
-            assert client.stdout.readline() == b"going\n"
-            archiving_server.await_policy("mortal", lambda policy, life=life: policy.steps_received > 300 * life)
+            assert client.stdout.readline() == b"running\n"
+            archiving_server.wait_for_policy(
+                "killed-client", lambda policy, attempt=attempt: policy.steps_received > 300 * attempt
+            )
             os.kill(client.pid, signal.SIGKILL)
-    # The last that arrived may still be in line for the disk when its client is known to be gone.
-    policy = archiving_server.await_policy(
-        "mortal", lambda policy: not policy.clients and policy.steps_used == archiving_server.archived_steps("mortal")
+    # The last trajectories may still be queued for the disk when the client is already disconnected.
+    policy = archiving_server.wait_for_policy(
+        "killed-client",
+        lambda policy: not policy.clients and policy.steps_used == archiving_server.archived_steps("killed-client"),
     )
     assert policy.state == "learning"
     assert policy.steps_used > 600
 
 
-def test_two_processes_with_one_id_both_teach_the_policy(archiving_server: LiveServer, tmp_path: Path) -> None:
+def test_two_clients_with_same_id_both_train_the_policy(archiving_server: LiveServer, tmp_path: Path) -> None:
     with (
-        make_agent(archiving_server.address, "twin", tmp_path) as one,
-        make_agent(archiving_server.address, "twin", tmp_path) as two,
+        make_agent(archiving_server.address, "same-id", tmp_path) as one,
+        make_agent(archiving_server.address, "same-id", tmp_path) as two,
     ):
         systems = [System(one), System(two)]
         for system in systems:
@@ -289,19 +292,19 @@ def test_two_processes_with_one_id_both_teach_the_policy(archiving_server: LiveS
         for agent in (one, two):
             agent.close()
         acknowledged = [agent.statistics().steps_acknowledged for agent in (one, two)]
-    received = archiving_server.archived_steps("twin")
+    received = archiving_server.archived_steps("same-id")
     assert received == sum(acknowledged)
-    policy = archiving_server.await_policy("twin", lambda policy: policy.steps_used == received)
-    newest = archiving_server.root / "twin/versions" / f"{policy.version:012d}.safetensors"
-    assert newest.read_bytes() == weights_of_a_learner_fed_once(archiving_server, "twin")
+    policy = archiving_server.wait_for_policy("same-id", lambda policy: policy.steps_used == received)
+    newest = archiving_server.root / "same-id/versions" / f"{policy.version:012d}.safetensors"
+    assert newest.read_bytes() == relearn_from_archive(archiving_server, "same-id")
 
 
-def test_a_client_whose_clock_jumps_goes_on(
+def test_clock_jumps_of_client_have_no_effect(
     archiving_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, dice = time.time, random.Random(3)
-    monkeypatch.setattr(time, "time", lambda: real() + dice.choice([-1e6, 0.0, 1e6]))
-    with make_agent(archiving_server.address, "jumpy", tmp_path) as agent:
+    real, random_kills = time.time, random.Random(3)
+    monkeypatch.setattr(time, "time", lambda: real() + random_kills.choice([-1e6, 0.0, 1e6]))
+    with make_agent(archiving_server.address, "clock-jumps", tmp_path) as agent:
         system = System(agent)
         system.start()
         eventually(lambda: (agent.version or 0) > 2)
@@ -310,27 +313,65 @@ def test_a_client_whose_clock_jumps_goes_on(
         assert agent.statistics().dropped_steps == 0
 
 
-def test_a_learner_busy_for_minutes_holds_up_nobody_else(archiving_server: LiveServer, tmp_path: Path) -> None:
-    endless = {**PATIENT, "algorithm": {"name": "ppo", "epochs": 10_000, "minibatch_size": 1}}
+GATED_CRITIC = """
+import pathlib
+import time
+
+from torch import nn
+
+from rl4sys.networks.base import NetworkConfig, flatten
+from rl4sys.policy.snapshot import input_size
+from rl4sys.registry import register_network
+
+FOLDER = pathlib.Path({folder!r})
+
+
+@register_network("gated")
+class Gated(nn.Module):
+    Config = NetworkConfig
+
+    def __init__(self, config, blueprint):
+        super().__init__()
+        self.spec = blueprint.spec
+        self.out = nn.Linear(input_size(blueprint.spec), blueprint.outputs)
+
+    def forward(self, observation):
+        (FOLDER / "update-started").touch()
+        while not (FOLDER / "gate-open").exists():
+            time.sleep(0.01)
+        return self.out(flatten(observation, self.spec))
+"""
+"""Network whose forward pass blocks until a file exists. As a critic, it is used in updates only."""
+
+
+def test_long_update_does_not_delay_other_policies(tmp_path: Path) -> None:
+    (tmp_path / "gated.py").write_text(GATED_CRITIC.format(folder=str(tmp_path)))
+    (tmp_path / "server.yaml").write_text(f"plugins: [{tmp_path / 'gated.py'}]\n")
+    gated = {"network": {"actor": {"hidden_dims": [8]}, "critic": {"type": "gated"}}}
     with (
-        make_agent(archiving_server.address, "busy", tmp_path, **endless) as busy,
-        make_agent(archiving_server.address, "brisk", tmp_path) as brisk,
+        running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server,
+        make_agent(server.address, "busy", tmp_path, **gated) as busy,
+        make_agent(server.address, "other", tmp_path) as other,
     ):
-        systems = [System(busy), System(brisk)]
+        systems = [System(busy), System(other)]
         for system in systems:
             system.start()
-        eventually(lambda: (brisk.version or 0) > 5)
+        eventually((tmp_path / "update-started").exists)
+        before = other.version or 0
+        eventually(lambda: (other.version or 0) > before + 5)
         eventually(lambda: busy.statistics().steps_acknowledged > 500)
         for system in systems:
             system.stop()
-        assert busy.version == 0, "its first update is under way"
         assert busy.flush(30.0)
+        assert busy.version == 0, "the first update is still blocked"
+        (tmp_path / "gate-open").touch()
+        assert busy.wait_for_model(60.0, version=1)
 
 
-def test_after_the_servers_directory_was_removed_clients_start_over_with_the_new_policy(tmp_path: Path) -> None:
+def test_client_adopts_new_policy_of_server_with_empty_directory(tmp_path: Path) -> None:
     first = LiveServer(tmp_path / "one")
     first.start()
-    with make_agent(first.address, "reborn", tmp_path) as agent:
+    with make_agent(first.address, "new-lineage", tmp_path) as agent:
         system = System(agent)
         system.start()
         eventually(lambda: (agent.version or 0) > 3)
@@ -341,7 +382,7 @@ def test_after_the_servers_directory_was_removed_clients_start_over_with_the_new
         second.port, second.address = first.port, first.address
         second.start()
         try:
-            # Another lineage begins at version 0 again, and may have gone on when it is first looked at.
+            # A new lineage starts at version 0, but may have advanced before the first check.
             eventually(lambda: agent._pace.model is not None and agent._pace.model.lineage != before.lineage)
             eventually(lambda: (agent.version or 0) > 2)
             system.stop()

@@ -1,4 +1,4 @@
-"""A network that only torch can run learns on a server all the same, and decides there for its clients."""
+"""Policies that only torch can run: the server trains them and decides for their clients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from rl4sys.client import RL4SysAgent
 from rl4sys.config import to_yaml
-from rl4sys.experiment.run import Run
-from rl4sys.learner import build_learner
+from rl4sys.learner.learner import build_learner
 from rl4sys.policy.draws import Draws
 from rl4sys.registry import load_plugins
-from rl4sys.server.settings import live_learner_config
+from rl4sys.runs.run import Run
+from rl4sys.server.live_config import live_learner_config
 from rl4sys.spec import Box, Discrete, Spec
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
@@ -45,7 +45,7 @@ class Waves(nn.Module):
 
     def forward(self, observation):
         if observation["state"].max() > 90:
-            raise ValueError("too high for me")
+            raise ValueError("input too large")
         return self.out(torch.sin(self.body(flatten(observation, self.spec))))
 
 
@@ -78,8 +78,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield running
 
 
+def patient_connection(server: LiveServer) -> dict[str, Any]:
+    """Return a ``server`` block with long timeouts; a learner decides between its checkpoints, on a disk of any speed."""
+    return {"address": server.address, "timeout_seconds": 60.0, "act_timeout_seconds": 60.0}
+
+
 def act_in_cartpole(agent: RL4SysAgent, steps: int) -> list[int | None]:
-    """The version that decided each step."""
+    """Return the model version of each decision."""
     system, trajectory, versions = gymnasium.make("CartPole-v1"), None, []
     state, _ = system.reset(seed=0)
     for _ in range(steps):
@@ -107,22 +112,22 @@ def ask(server: LiveServer, policy_id: str, state: np.ndarray, draws: Draws) -> 
         return act(request, timeout=30)
 
 
-def test_it_learns_from_its_clients_and_decides_for_them_as_it_would_here(server: LiveServer) -> None:
+def test_remote_decisions_equal_local_decisions_of_the_learner(server: LiveServer) -> None:
     space = gymnasium.make("CartPole-v1")
     client = {"version": 1, "client_id": "waves", **settings_of("waves"), "inference": "remote", "max_traj_length": 16}
     with RL4SysAgent(
-        {**client, "server": {"address": server.address, "timeout_seconds": 60.0}},
+        {**client, "server": patient_connection(server)},
         observation_space=space.observation_space,
         action_space=space.action_space,
     ) as agent:
         versions = act_in_cartpole(agent, 250)
         agent.flush(60.0)
-    assert None not in versions, "every decision is the policy's own"
+    assert None not in versions, "no decision was a fallback"
     assert versions == sorted(versions, key=int)
-    learnt = server.await_policy("waves", lambda policy: policy.steps_waiting == 0 and policy.version > 2)
+    trained = server.wait_for_policy("waves", lambda policy: policy.steps_waiting == 0 and policy.version > 2)
     state = np.array([[0.1, -0.5, 0.05, 0.3]], np.float32)
     replies = [ask(server, "waves", state, Draws(7, counter)) for counter in range(10)]
-    assert {reply.version for reply in replies} == {learnt.version}
+    assert {reply.version for reply in replies} == {trained.version}
     server.stop()
     load_plugins([str(server.root.parent / "networks.py")])
     run = Run.open(server.root / "waves")
@@ -135,38 +140,36 @@ def test_it_learns_from_its_clients_and_decides_for_them_as_it_would_here(server
         assert reply.log_prob == pytest.approx(float(decision.log_prob[0]), abs=1e-6)
     server.start()
     again = ask(server, "waves", state, Draws(7, 0))
-    assert (again.version, again.log_prob) == (learnt.version, replies[0].log_prob)
+    assert (again.version, again.log_prob) == (trained.version, replies[0].log_prob)
 
 
 @pytest.mark.parametrize(
-    ("network", "says"),
+    ("network", "expected"),
     [
-        ("waves", "Waves computes by code of its own and has no export(prefix) method"),
+        ("waves", "Waves has its own forward code and no export(prefix) method"),
         ("softened", "module 1 of the network, Softplus("),
     ],
 )
-def test_a_client_that_would_decide_by_itself_is_told_what_it_cannot_run(
-    server: LiveServer, network: str, says: str
-) -> None:
+def test_local_inference_with_unexportable_network_is_rejected(server: LiveServer, network: str, expected: str) -> None:
     with WireClient(server.address) as client:
         client.hello(f"new-{network}", settings=settings_of(network))
-        message = client.refused().message
-    assert says in message
+        message = client.wait_for_refusal().message
+    assert expected in message
     assert "`inference: remote` still serves it" in message
     assert not (server.root / f"new-{network}").exists()
     with WireClient(server.address) as client:
         client.hello(f"held-{network}", settings=settings_of(network), remote=True)
-        client.hear("welcome")
+        client.receive("welcome")
     with WireClient(server.address) as client:
         client.hello(f"held-{network}", settings=settings_of(network))
-        assert says in client.refused().message
+        assert expected in client.wait_for_refusal().message
     assert ask(server, f"held-{network}", np.zeros((1, 3), np.float32), Draws(1)).version == 0
 
 
-def test_what_its_network_cannot_decide_is_told_and_the_next_is_decided(server: LiveServer) -> None:
+def test_error_in_network_does_not_affect_next_decision(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("weak", settings=settings_of("waves"), remote=True)
-        client.hear("welcome")
-    with pytest.raises(grpc.RpcError, match=r"the policy cannot decide: ValueError\('too high for me'\)"):
+        client.receive("welcome")
+    with pytest.raises(grpc.RpcError, match=r"the policy cannot decide: ValueError\('input too large'\)"):
         ask(server, "weak", np.full((1, 3), 99, np.float32), Draws(1))
     assert ask(server, "weak", np.zeros((1, 3), np.float32), Draws(1)).version == 0

@@ -1,9 +1,10 @@
-"""Parts of the server by themselves, where what they must bear is hard to bring about from outside."""
+"""Unit tests of server components, for cases that are hard to cause through a running server."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,33 +13,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl4sys.cli.serve import _read
 from rl4sys.config import parse
 from rl4sys.errors import ConfigError, RunError
+from rl4sys.learner.footprint import learner_cost
 from rl4sys.registry import find_plugin
 from rl4sys.server import intake as intake_module
 from rl4sys.server import supervisor as supervisor_module
+from rl4sys.server.command import read_server_file
 from rl4sys.server.config import Limits, ServerConfig
-from rl4sys.server.connection import Connection, Model
+from rl4sys.server.connection import Connection, PublishedModel
+from rl4sys.server.hosted_policy import HostedPolicy
 from rl4sys.server.intake import Intake
 from rl4sys.server.journal import Sender
-from rl4sys.server.session import Session
+from rl4sys.server.policy_directory import open_or_create
 from rl4sys.server.supervisor import Supervisor
-from rl4sys.server.task import Task
-from rl4sys.wire.delta import apply_difference
-from tests.live import SPEC, some_trajectory
+from rl4sys.server.task import LearnerTask
+from rl4sys.wire.delta import apply_delta
+from tests.live import SPEC, make_trajectory
 
 
-def test_a_device_is_one_of_several_and_versions_from_the_future_are_refused(tmp_path: Path) -> None:
+def test_invalid_device_and_newer_config_version_are_rejected(tmp_path: Path) -> None:
     assert parse(ServerConfig, {"device": "cuda:1"}).device == "cuda:1"
     with pytest.raises(ConfigError, match="device"):
         parse(ServerConfig, {"device": "cuda:\\d"})
     (tmp_path / "server.yaml").write_text("version: 99")
-    with pytest.raises(ConfigError, match="version: 99"):
-        _read(tmp_path / "server.yaml")
+    with pytest.raises(ConfigError, match="the config has version 99"):
+        read_server_file(tmp_path / "server.yaml")
 
 
-def test_plugins_are_found_beside_the_config_file(tmp_path: Path) -> None:
+def test_plugin_path_is_relative_to_config_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     assert find_plugin("mine.py", tmp_path) == str(tmp_path / "mine.py")
     assert find_plugin("some.module", tmp_path) == "some.module"
@@ -46,66 +49,66 @@ def test_plugins_are_found_beside_the_config_file(tmp_path: Path) -> None:
         find_plugin("yours.py", tmp_path)
 
 
-def test_each_client_is_sent_the_difference_to_the_model_that_is_meant(tmp_path: Path) -> None:
+def test_cached_delta_belongs_to_the_requested_model(tmp_path: Path) -> None:
     live = {"lineage": "l", "algorithm": "ppo", "settings": {}, "max_staleness": 0, "spec": SPEC.to_json()}
-    nobody: Any = None
-    session = Session(Task("p", ServerConfig(root=tmp_path)), {**live, "not_portable": ""}, nobody, nobody)
+    unused: Any = None
+    policy = HostedPolicy(LearnerTask("p", ServerConfig(root=tmp_path)), {**live, "not_portable": ""}, unused, unused)
     rng = np.random.default_rng(0)
     contents = [rng.integers(0, 256, 4000).astype(np.uint8) for _ in range(3)]
     contents[1][100:], contents[2][200:] = contents[0][100:], contents[0][200:]
-    held, newer, newest = (Model.of("l", n, content.tobytes(), 1) for n, content in enumerate(contents))
+    held, newer, newest = (PublishedModel.of("l", n, content.tobytes(), 1) for n, content in enumerate(contents))
     for model in (newer, newest):
         client = Connection(Sender("c", 1), "peer", held=held)
-        message = session.encode(model, client)
+        message = policy.encode_model(model, client)
         assert message.version == model.version
-        assert apply_difference(held.content, message.delta.compressed) == model.content
+        assert apply_delta(held.content, message.delta.compressed) == model.content
 
 
-def test_a_worker_that_cannot_be_started_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(task: Task) -> None:
+def test_failure_to_start_learner_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(task: LearnerTask) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(supervisor_module, "start_worker", fail)
+    monkeypatch.setattr(supervisor_module, "start_learner_process", fail)
 
     async def start() -> None:
         with ThreadPoolExecutor(1) as executor:
-            supervisor = Supervisor(Task("p", ServerConfig(root=tmp_path)), executor)
+            supervisor = Supervisor(LearnerTask("p", ServerConfig(root=tmp_path)), executor)
             await asyncio.wait_for(supervisor.start(), 10.0)
 
     with pytest.raises(RunError, match=r"could not be started.*Too many open files"):
         asyncio.run(start())
 
 
-async def filled(path: Path, clients: int, most_bytes: int) -> tuple[Intake, int]:
-    """An intake that as many clients sent to at once; and the most that was ever in line."""
+async def fill(path: Path, clients: int, max_bytes: int) -> tuple[Intake, int]:
+    """Send from several clients at once; return the intake and the maximum number of queued bytes."""
     with ThreadPoolExecutor(1) as executor:
-        intake = Intake(SPEC, 0, Limits(max_waiting_bytes=most_bytes), executor)
+        intake = Intake(SPEC, 0, Limits(max_waiting_bytes=max_bytes), executor)
         await intake.open(path / "journal.db", lambda newest: None, lambda message: None)
-        most = 0
+        peak = 0
 
         async def send(number: int) -> None:
             connection = Connection(Sender(f"c{number}", 1), "peer")
-            await intake.admit(connection.sender)
+            await intake.add_sender(connection.sender)
             for sequence in range(1, 6):
-                await intake.receive(connection, [some_trajectory(sequence, steps=100)])
-                nonlocal most
-                most = max(most, intake._waiting_bytes)
+                await intake.receive(connection, [make_trajectory(sequence, steps=100)])
+                nonlocal peak
+                peak = max(peak, intake._queued_bytes)
 
         await asyncio.gather(*(send(number) for number in range(clients)))
-        while intake._arrivals:
+        while intake._queue:
             await asyncio.sleep(0.01)
         await intake.close()
-        return intake, most
+        return intake, peak
 
 
-def test_what_waits_for_the_disk_is_bounded_however_many_wait(tmp_path: Path) -> None:
-    size = len(some_trajectory(1, steps=100))
-    intake, most = asyncio.run(filled(tmp_path, clients=20, most_bytes=3 * size))
+def test_intake_queue_is_bounded_with_many_clients(tmp_path: Path) -> None:
+    size = len(make_trajectory(1, steps=100))
+    intake, peak = asyncio.run(fill(tmp_path, clients=20, max_bytes=3 * size))
     assert intake.steps_received == 20 * 5 * 100
-    assert most <= 4 * size
+    assert peak <= 4 * size
 
 
-def test_what_arrived_when_is_forgotten_though_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_rate_history_is_pruned_without_status_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10**9))
     monkeypatch.setattr(intake_module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
 
@@ -114,12 +117,27 @@ def test_what_arrived_when_is_forgotten_though_nobody_asks(tmp_path: Path, monke
             intake = Intake(SPEC, 0, Limits(), executor)
             await intake.open(tmp_path / "journal.db", lambda newest: None, lambda message: None)
             connection = Connection(Sender("c", 1), "peer")
-            await intake.admit(connection.sender)
+            await intake.add_sender(connection.sender)
             for sequence in range(1, 51):
-                await intake.receive(connection, [some_trajectory(sequence)])
-                while intake._arrivals:
+                await intake.receive(connection, [make_trajectory(sequence)])
+                while intake._queue:
                     await asyncio.sleep(0.001)
             await intake.close()
             return len(intake._rate)
 
     assert 0 < asyncio.run(send_one_by_one()) <= 12
+
+
+def test_auto_buffer_size_is_chosen_within_the_limits_of_the_server(tmp_path: Path) -> None:
+    server = ServerConfig(root=tmp_path, limits=Limits(max_buffer_bytes=200_000))
+    settings = {"algorithm": {"name": "dqn"}, "buffer": {"size": "auto"}}
+    task = LearnerTask("p", server, json.dumps(SPEC.to_json()), json.dumps(settings))
+    messages: list[str] = []
+    run, _ = open_or_create(task, messages.append)
+    size = run.config.buffer.size
+    assert 100 < size < 100_000
+    assert learner_cost(SPEC, run.config.learner("cpu")).buffer_bytes <= 200_000
+    assert messages[0].startswith(f"buffer.size: auto is {size:,} instead of 100,000")
+    assert messages[0].endswith("the maximum is 200.0 kB")
+    assert open_or_create(task, messages.append)[0].config.buffer.size == size
+    assert len(messages) == 1

@@ -1,4 +1,4 @@
-"""The live path is the local one: same seed, a link without lag, bit for bit the same learner."""
+"""Live and local training give bit-identical learners for the same seed if no step is stale."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from rl4sys.client import RL4SysAgent
 from rl4sys.environments.actor import episode_seed
-from rl4sys.experiment.checkpoint import CheckpointStore
-from rl4sys.experiment.config import ExperimentConfig
-from rl4sys.experiment.tree import split
-from rl4sys.trainer import Trainer
+from rl4sys.runs.checkpoint import CheckpointStore
+from rl4sys.runs.config import ExperimentConfig
+from rl4sys.runs.state_tree import split_state
+from rl4sys.training.loop import TrainingLoop
 from tests.conftest import small_config
 from tests.live import LiveServer
 
@@ -38,7 +38,7 @@ def client_settings(config: ExperimentConfig, address: str, policy_id: str) -> d
 
 
 def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
-    """As the local actor does it: every episode has a seed of its own."""
+    """Act with the same episode seeds as the local actor."""
     entropy = int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[0])
     env = gymnasium.make("CartPole-v1")
     trajectory, taken, episode = None, 0, 0
@@ -54,7 +54,7 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
             agent.mark_end_of_trajectory(trajectory, action, truncated=not terminated, final_observation=observation)
             episode += 1
             observation, _ = env.reset(seed=episode_seed(entropy, episode))
-    # The next decision would be made with what these steps taught: it closes the last of them.
+    # Requesting one more action closes the last trajectory: a new version must not act within it.
     agent.request_for_action(trajectory, observation)
     env.close()
 
@@ -68,14 +68,14 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
         ("sac", ()),
     ],
 )
-def test_the_live_path_and_the_local_trainer_make_the_same_learner(
+def test_live_and_local_training_give_identical_learner(
     algorithm: str,
     changes: tuple[str, ...],
     own_server: LiveServer,
-    make_trainer: Callable[..., Trainer],
+    make_loop: Callable[..., TrainingLoop],
     tmp_path: Any,
 ) -> None:
-    trainer = make_trainer(algorithm, *CHANGES, *changes)
+    trainer = make_loop(algorithm, *CHANGES, *changes)
     progress = trainer.train()
     config, policy_id = small_config(algorithm, *CHANGES, *changes), f"same-{algorithm}"
     space = gymnasium.make("CartPole-v1")
@@ -85,7 +85,7 @@ def test_the_live_path_and_the_local_trainer_make_the_same_learner(
         action_space=space.action_space,
     ) as agent:
         act_in_cartpole(agent, config.experiment.seed, progress.steps)
-        own_server.await_policy(policy_id, lambda policy: policy.version == progress.version)
+        own_server.wait_for_policy(policy_id, lambda policy: policy.version == progress.version)
     own_server.stop()
     local = CheckpointStore(next(tmp_path.glob("small_*")) / "checkpoints")
     live = CheckpointStore(own_server.root / policy_id / "checkpoints")
@@ -93,7 +93,7 @@ def test_the_live_path_and_the_local_trainer_make_the_same_learner(
     assert local.load_policy().to_bytes() == live.load_policy().to_bytes()
     states = [store.load().state["learner"] for store in (local, live)]
     for part in ("algorithm", "observations", "rng", "version", "steps", "refused"):
-        documents, arrays = zip(*(split(state[part]) for state in states), strict=True)
+        documents, arrays = zip(*(split_state(state[part]) for state in states), strict=True)
         assert documents[0] == documents[1], part
         for name, array in arrays[0].items():
             np.testing.assert_array_equal(array, arrays[1][name], err_msg=f"{part} {name}")

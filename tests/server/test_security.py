@@ -21,18 +21,18 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Wants a token."""
-    root = tmp_path_factory.mktemp("guarded")
+def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Server with a token file."""
+    root = tmp_path_factory.mktemp("tokens")
     (root / "tokens").write_text("token-of-a client=a\ntoken-for-all policies=*\n")
     with running_server(root / "live", "--token-file", str(root / "tokens")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def encrypted(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[LiveServer]:
-    """Speaks TLS, and wants clients to have a certificate."""
-    root = tmp_path_factory.mktemp("encrypted")
+def tls_server(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[LiveServer]:
+    """Server with TLS and client certificates."""
+    root = tmp_path_factory.mktemp("tls")
     certificate = authority.issue_cert("localhost")
     certificate.private_key_pem.write_to_path(str(root / "key.pem"))
     certificate.cert_chain_pems[0].write_to_path(str(root / "cert.pem"))
@@ -52,49 +52,51 @@ def client_credentials(
 
 
 @pytest.mark.parametrize("token", [None, "", "token-of-", "token-of-ab", "TOKEN-OF-A"])
-def test_a_wrong_or_missing_token_is_refused(guarded: LiveServer, token: str | None) -> None:
-    with WireClient(guarded.address, Credentials(token)) as client:
+def test_wrong_or_missing_token_is_rejected(token_server: LiveServer, token: str | None) -> None:
+    with WireClient(token_server.address, Credentials(token)) as client:
         client.hello("a")
-        assert client.end().code() == grpc.StatusCode.UNAUTHENTICATED
-    with pytest.raises(ConfigError, match="wants a token"):
-        ask_status(guarded.address, Credentials(token))
+        assert client.wait_for_error().code() == grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(ConfigError, match="missing or invalid token"):
+        ask_status(token_server.address, Credentials(token))
 
 
-def test_a_token_opens_what_it_allows_and_nothing_else(guarded: LiveServer) -> None:
-    with WireClient(guarded.address, Credentials("token-of-a")) as client:
+def test_token_allows_only_its_clients_and_policies(token_server: LiveServer) -> None:
+    with WireClient(token_server.address, Credentials("token-of-a")) as client:
         client.hello("a")
-        assert client.hear("snapshot").version == 0
+        assert client.receive("snapshot").version == 0
     for fields in ({"policy_id": "b"}, {"client_id": "b"}):
-        with WireClient(guarded.address, Credentials("token-of-a")) as client:
+        with WireClient(token_server.address, Credentials("token-of-a")) as client:
             client.hello("a", **fields)
-            ended = client.end()
-        assert ended.code() == grpc.StatusCode.PERMISSION_DENIED
-        assert "this token does not allow client" in str(ended.details())
-    with WireClient(guarded.address, Credentials("token-for-all")) as client:
+            error = client.wait_for_error()
+        assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+        assert "this token does not allow client" in str(error.details())
+    with WireClient(token_server.address, Credentials("token-for-all")) as client:
         client.hello("a", client_id="b")
-        assert client.hear("snapshot").version == 0
-    assert len(ask_status(guarded.address, Credentials("token-for-all")).policies) == 1
+        assert client.receive("snapshot").version == 0
+    assert len(ask_status(token_server.address, Credentials("token-for-all")).policies) == 1
 
 
-def test_a_client_with_a_certificate_is_served(encrypted: LiveServer, authority: trustme.CA, tmp_path: Path) -> None:
-    credentials = client_credentials(tmp_path, encrypted, authority)
-    with WireClient(encrypted.address, credentials) as client:
+def test_client_with_certificate_is_served(tls_server: LiveServer, authority: trustme.CA, tmp_path: Path) -> None:
+    credentials = client_credentials(tmp_path, tls_server, authority)
+    with WireClient(tls_server.address, credentials) as client:
         client.hello("tls")
-        assert client.hear("snapshot").version == 0
-    assert ask_status(encrypted.address, credentials).policies[0].policy_id == "tls"
+        assert client.receive("snapshot").version == 0
+    assert ask_status(tls_server.address, credentials).policies[0].policy_id == "tls"
 
 
-@pytest.mark.parametrize("how", ["plain", "no certificate", "stranger", "expired"])
-def test_everyone_else_is_not(encrypted: LiveServer, authority: trustme.CA, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["plain", "no certificate", "other CA", "expired"])
+def test_client_without_valid_certificate_is_rejected(
+    tls_server: LiveServer, authority: trustme.CA, tmp_path: Path, how: str
+) -> None:
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     credentials = {
         "plain": Credentials,
-        "no certificate": lambda: Credentials.from_files(None, encrypted.root.parent / "ca.pem", None, None),
-        "stranger": lambda: client_credentials(tmp_path, encrypted, trustme.CA()),
-        "expired": lambda: client_credentials(tmp_path, encrypted, authority, until=yesterday),
+        "no certificate": lambda: Credentials.from_files(None, tls_server.root.parent / "ca.pem", None, None),
+        "other CA": lambda: client_credentials(tmp_path, tls_server, trustme.CA()),
+        "expired": lambda: client_credentials(tmp_path, tls_server, authority, until=yesterday),
     }[how]()
-    with WireClient(encrypted.address, credentials) as client:
+    with WireClient(tls_server.address, credentials) as client:
         client.hello("tls")
-        assert client.end().code() == grpc.StatusCode.UNAVAILABLE
+        assert client.wait_for_error().code() == grpc.StatusCode.UNAVAILABLE
     with pytest.raises(ConfigError, match="no answer from a server"):
-        ask_status(encrypted.address, credentials)
+        ask_status(tls_server.address, credentials)

@@ -1,4 +1,4 @@
-"""The server over a real socket: what it answers to clients that behave, and to those that do not."""
+"""Protocol of the server over a real socket: valid clients and invalid requests."""
 
 from __future__ import annotations
 
@@ -15,83 +15,84 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from rl4sys.client import RL4SysAgent, load_policy
 from rl4sys.errors import SpecError
-from rl4sys.experiment.metrics import read_metrics
-from rl4sys.experiment.store import Store, find_run
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
-from rl4sys.server.acting import decide_alone
+from rl4sys.runs.metrics import read_metrics
+from rl4sys.runs.query import find_run
+from rl4sys.runs.store import RunStore
+from rl4sys.server.acting import decide_without_memory
 from rl4sys.server.journal import read_trajectories
-from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, mask_box, permitted
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, is_allowed, mask_box
 from rl4sys.wire.call import Credentials, open_channel
 from rl4sys.wire.columns import decode_column, encode_column
-from rl4sys.wire.delta import apply_difference, digest
+from rl4sys.wire.delta import apply_delta, digest
 from rl4sys.wire.messages import ActReply, ActRequest, ClientMessage, Held, Problem
 from rl4sys.wire.service import ACT, SERVICE
-from tests.live import SMALL_PPO, SPEC, LiveServer, WireClient, eventually, some_trajectory
+from tests.live import SMALL_PPO, SPEC, LiveServer, WireClient, eventually, make_trajectory
 
 
-def test_a_client_is_welcomed_given_a_model_acknowledged_and_given_better_models(server: LiveServer) -> None:
+def test_client_receives_welcome_model_acknowledgement_and_delta(server: LiveServer) -> None:
     with WireClient(server.address) as client:
-        client.hello("whole-life")
-        welcome = client.hear("welcome")
+        client.hello("whole-protocol")
+        welcome = client.receive("welcome")
         assert re.fullmatch("[0-9a-f]{16}", welcome.lineage)
         assert welcome.max_staleness == 4
         assert welcome.acknowledged == 0
-        first = client.hear("snapshot")
+        first = client.receive("snapshot")
         assert (first.version, first.wants, first.taken) == (0, 64, 0)
         snapshot = Snapshot.from_bytes(first.full)
         assert snapshot.spec == SPEC
         assert set(snapshot.weights) == {w for o in snapshot.program.operations for w in o.weights}, "no critic"
-        client.send_trajectories(some_trajectory(1), some_trajectory(2))
-        client.hear_ack(2)
-        second = client.hear("snapshot")
+        client.send_trajectories(make_trajectory(1), make_trajectory(2))
+        client.wait_for_ack(2)
+        second = client.receive("snapshot")
         assert (second.version, second.taken) == (1, 2)
         assert second.delta.base_version == 0
         assert len(second.delta.compressed) < len(first.full)
-        content = apply_difference(first.full, second.delta.compressed)
+        content = apply_delta(first.full, second.delta.compressed)
         assert digest(content) == second.digest
         assert Snapshot.from_bytes(content).version == 1
 
 
-def test_several_choices_at_once_are_learnt_live(server: LiveServer) -> None:
+def test_learns_masked_multidiscrete_actions(server: LiveServer) -> None:
     space = MultiDiscrete((3, 2))
     config = {**SMALL_PPO, "client_id": "several", "observation": 5, "action": [3, 2], "mask": True, "seed": 1}
     config |= {"algorithm": {"name": "ppo", "lr": 0.01, "gamma": 0.0}, "max_staleness": 0, "patience_seconds": 60.0}
-    rng, trajectory, gained, last = np.random.default_rng(0), None, [], 3000
+    rng, trajectory, rewards, last = np.random.default_rng(0), None, [], 3000
     with RL4SysAgent({**config, "server": {"address": server.address, "timeout_seconds": 60.0}}) as agent:
         for step in range(last):
             observation, mask = rng.normal(size=5).astype(np.float32), rng.random(5) < 0.7
             mask[[rng.integers(3), 3 + rng.integers(2)]] = True
             trajectory, action = agent.request_for_action(trajectory, observation, mask)
-            assert permitted(space, action.act[None], mask[None])
-            worth = np.where(mask, observation, -np.inf)
-            gained.append(np.mean(action.act == [worth[:3].argmax(), worth[3:].argmax()]))
+            assert is_allowed(space, action.act[None], mask[None])
+            value = np.where(mask, observation, -np.inf)
+            rewards.append(np.mean(action.act == [value[:3].argmax(), value[3:].argmax()]))
             agent.add_to_trajectory(trajectory, action)
-            action.update_reward(gained[-1])
+            action.update_reward(rewards[-1])
             if step % 16 == 15:
                 agent.mark_end_of_trajectory(trajectory, action)
         assert agent.flush(60)
         assert agent.statistics().trajectories_refused == 0
-    assert np.mean(gained[-300:]) > 0.85 > np.mean(gained[:300]) + 0.1
-    server.await_policy("several", lambda policy: policy.steps_used >= last - 64)
+    assert np.mean(rewards[-300:]) > 0.85 > np.mean(rewards[:300]) + 0.1
+    server.wait_for_policy("several", lambda policy: policy.steps_used >= last - 64)
     policy = load_policy(next((server.root / "several").rglob("policy.safetensors")))
     assert policy.spec == Spec({"mask": mask_box(space), "state": Box((5,))}, space)
 
 
-def test_actions_that_an_algorithm_does_not_take_are_refused_with_those_that_do(server: LiveServer) -> None:
+def test_unsupported_action_space_is_rejected_with_alternatives(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         spec = Spec({"state": Box((3,))}, MultiDiscrete((3, 2)))
         client.hello("no-values", spec=spec, settings={"algorithm": {"name": "dqn"}})
-        problem = client.hear("problem")
-        assert "these are several choices at once; use a2c, bc, iql, ppo, reinforce or trpo" in problem.message
+        problem = client.receive("problem")
+        assert "these are MultiDiscrete; use a2c, bc, iql, ppo, reinforce or trpo" in problem.message
 
 
-def test_a_policy_is_a_run_directory_like_any_other(server: LiveServer) -> None:
+def test_policy_is_stored_as_run_directory(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("a-run", settings={**SMALL_PPO, "max_staleness": 1000})
-        client.send_trajectories(*(some_trajectory(n, steps=64) for n in range(1, 40)))
-        client.hear_ack(39)
-        server.await_policy("a-run", lambda policy: policy.steps_waiting == 0)
+        client.send_trajectories(*(make_trajectory(n, steps=64) for n in range(1, 40)))
+        client.wait_for_ack(39)
+        server.wait_for_policy("a-run", lambda policy: policy.steps_waiting == 0)
     run = server.root / "a-run"
     assert load_policy(run / "checkpoints/latest/policy.safetensors").spec == SPEC
     assert json.loads((run / "status.json").read_text())["status"] == "running"
@@ -103,103 +104,103 @@ def test_a_policy_is_a_run_directory_like_any_other(server: LiveServer) -> None:
     kept = sorted(path for path in (run / "versions").iterdir())
     assert 1 < len(kept) <= 20
     assert load_policy(kept[-1]).version == int(kept[-1].stem)
-    [listed] = [record for record in Store(server.root).runs() if record.path == run]
+    [listed] = [record for record in RunStore(server.root).runs() if record.path == run]
     assert (listed.name, listed.algorithm, listed.status) == ("a-run", "ppo", "running")
     assert listed.reward == rows[-1]["episode/return"]
     assert find_run("a-run", server.root) == run
 
 
-def test_what_was_acknowledged_can_be_read_back_as_a_data_set(server: LiveServer) -> None:
+def test_acknowledged_trajectories_are_in_journal(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("data-set")
-        client.send_trajectories(some_trajectory(1), some_trajectory(2, steps=7))
-        client.hear_ack(2)
+        client.send_trajectories(make_trajectory(1), make_trajectory(2, steps=7))
+        client.wait_for_ack(2)
     assert [len(t) for t in read_trajectories(server.root / "data-set")] == [32, 7]
 
 
-def test_a_trajectory_sent_twice_is_taken_once(server: LiveServer) -> None:
+def test_duplicate_trajectory_is_written_once(server: LiveServer) -> None:
     for _ in range(2):
         with WireClient(server.address) as client:
             client.hello("twice")
-            client.send_trajectories(some_trajectory(1), some_trajectory(2), some_trajectory(2), some_trajectory(1))
-            client.hear_ack(2)
+            client.send_trajectories(make_trajectory(1), make_trajectory(2), make_trajectory(2), make_trajectory(1))
+            client.wait_for_ack(2)
     with WireClient(server.address) as client:
         client.hello("twice")
-        assert client.hear("welcome").acknowledged == 2
+        assert client.receive("welcome").acknowledged == 2
     assert len(list(read_trajectories(server.root / "twice"))) == 2
-    policy = server.await_policy("twice", lambda policy: policy.steps_used == 64)
+    policy = server.wait_for_policy("twice", lambda policy: policy.steps_used == 64)
     assert policy.steps_received == 64
 
 
-def test_a_new_life_of_a_client_counts_anew(server: LiveServer) -> None:
+def test_new_client_instance_restarts_sequence_numbers(server: LiveServer) -> None:
     for instance in (5, 2**64 - 1):
         with WireClient(server.address) as client:
-            client.hello("lives", instance=instance)
-            assert client.hear("welcome").acknowledged == 0
-            client.send_trajectories(some_trajectory(1))
-            client.hear_ack(1)
-    assert len(list(read_trajectories(server.root / "lives"))) == 2
+            client.hello("instances", instance=instance)
+            assert client.receive("welcome").acknowledged == 0
+            client.send_trajectories(make_trajectory(1))
+            client.wait_for_ack(1)
+    assert len(list(read_trajectories(server.root / "instances"))) == 2
 
 
-def test_clients_that_name_one_policy_share_its_learner_and_two_of_one_name_are_both_served(server: LiveServer) -> None:
+def test_two_clients_with_same_name_share_one_policy(server: LiveServer) -> None:
     with WireClient(server.address) as one, WireClient(server.address) as two:
         one.hello("shared", client_id="same", instance=1)
-        one.hear("snapshot")
+        one.receive("snapshot")
         two.hello("shared", client_id="same", instance=2)
-        assert "another client is connected as same" in two.hear("problem").message
-        one.send_trajectories(some_trajectory(1))
-        two.send_trajectories(some_trajectory(1))
-        assert one.hear("snapshot").version == 1
-        assert two.hear("snapshot").version in (0, 1)
-        policy = server.await_policy("shared", lambda policy: policy.version == 1)
+        assert "another client is connected as 'same'" in two.receive("problem").message
+        one.send_trajectories(make_trajectory(1))
+        two.send_trajectories(make_trajectory(1))
+        assert one.receive("snapshot").version == 1
+        assert two.receive("snapshot").version in (0, 1)
+        policy = server.wait_for_policy("shared", lambda policy: policy.version == 1)
         assert [client.client_id for client in policy.clients] == ["same", "same"]
 
 
-def test_a_client_that_comes_back_is_sent_only_what_changed(server: LiveServer) -> None:
+def test_reconnecting_client_receives_delta(server: LiveServer) -> None:
     with WireClient(server.address) as client:
-        client.hello("comes-back")
-        lineage, model = client.hear("welcome").lineage, client.hear("snapshot")
+        client.hello("reconnects")
+        lineage, model = client.receive("welcome").lineage, client.receive("snapshot")
     with WireClient(server.address) as client:
-        client.hello("comes-back", held=Held(lineage=lineage, version=0, digest=model.digest))
-        again = client.hear("snapshot")
-    assert not again.full
-    assert len(again.delta.compressed) < 200
-    assert apply_difference(model.full, again.delta.compressed) == model.full
+        client.hello("reconnects", held=Held(lineage=lineage, version=0, digest=model.digest))
+        snapshot = client.receive("snapshot")
+    assert not snapshot.full
+    assert len(snapshot.delta.compressed) < 200
+    assert apply_delta(model.full, snapshot.delta.compressed) == model.full
 
 
-def test_a_pinned_version_is_the_only_one_sent(server: LiveServer) -> None:
+def test_only_pinned_version_is_sent(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("pinned")
         for n in range(1, 4):
-            client.send_trajectories(some_trajectory(n, steps=64))
-            server.await_policy("pinned", lambda policy, n=n: policy.version == n)
+            client.send_trajectories(make_trajectory(n, steps=64))
+            server.wait_for_policy("pinned", lambda policy, n=n: policy.version == n)
     with WireClient(server.address) as client:
         client.hello("pinned", pinned_version=1, instance=2)
-        assert client.hear("snapshot").version == 1
-        client.send_trajectories(some_trajectory(1, version=1), some_trajectory(2, version=1))
-        client.hear_ack(2)
-        server.await_policy("pinned", lambda policy: policy.version == 4)
+        assert client.receive("snapshot").version == 1
+        client.send_trajectories(make_trajectory(1, version=1), make_trajectory(2, version=1))
+        client.wait_for_ack(2)
+        server.wait_for_policy("pinned", lambda policy: policy.version == 4)
     with WireClient(server.address) as client:
         client.hello("pinned", pinned_version=77)
-        problem = client.refused()
+        problem = client.wait_for_refusal()
     assert problem.kind == Problem.REFUSED
-    assert "version 77 of pinned is not kept; there are: [0, 1, 2, 3, 4]" in problem.message
+    assert "version 77 of policy 'pinned' is not stored; available versions: 0, 1, 2, 3, 4" in problem.message
 
 
-def test_stale_experience_is_used_up_to_the_limit_and_beyond_it_counted(server: LiveServer) -> None:
+def test_trajectories_above_staleness_limit_are_rejected(server: LiveServer) -> None:
     settings = {**SMALL_PPO, "max_staleness": 1}
     with WireClient(server.address) as client:
         client.hello("stale", settings=settings)
-        assert client.hear("welcome").max_staleness == 1
-        client.send_trajectories(*(some_trajectory(n, steps=64) for n in range(1, 4)))
-        policy = server.await_policy("stale", lambda policy: policy.steps_waiting == 0)
+        assert client.receive("welcome").max_staleness == 1
+        client.send_trajectories(*(make_trajectory(n, steps=64) for n in range(1, 4)))
+        policy = server.wait_for_policy("stale", lambda policy: policy.steps_waiting == 0)
     assert (policy.version, policy.steps_used, policy.steps_refused) == (2, 128, 64)
 
 
-def test_a_decision_made_on_the_server_is_the_one_a_client_would_have_made(server: LiveServer) -> None:
+def test_remote_decision_equals_local_decision(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("remote")
-        model = client.hear("snapshot")
+        model = client.receive("snapshot")
     (server.root / "m.safetensors").write_bytes(model.full)
     policy = load_policy(server.root / "m.safetensors")
     row = np.array([0.5, -1.0, 2.0], np.float32)
@@ -220,25 +221,25 @@ def test_a_decision_made_on_the_server_is_the_one_a_client_would_have_made(serve
             assert reply.log_prob == pytest.approx(log_prob, abs=1e-6)
             assert reply.draws_counter == draws.counter
         request.observation[0].CopyFrom(encode_column("obs.state", np.zeros((1, 4), np.float32)))
-        with pytest.raises(grpc.RpcError, match=r"expected float32 of \(1, 3\)"):
+        with pytest.raises(grpc.RpcError, match=r"expected float32 of shape \(1, 3\)"):
             act(request, timeout=10)
         request.policy_id = "nowhere"
-        with pytest.raises(grpc.RpcError, match="there is no policy 'nowhere'"):
+        with pytest.raises(grpc.RpcError, match="policy 'nowhere' does not exist"):
             act(request, timeout=10)
 
 
-def test_a_policy_that_remembers_is_not_acted_by_on_the_server() -> None:
+def test_remote_decision_of_recurrent_policy_is_rejected() -> None:
     policy = load_policy(Path(__file__).parents[2] / "cpp" / "tests" / "data" / "golden" / "gru.safetensors")
     observation = {"grid": np.zeros((1, 2, 1), np.float32), "state": np.zeros((1, 6), np.float32)}
-    with pytest.raises(SpecError, match="the server keeps no memory for clients: set inference to local"):
-        decide_alone(policy, 0, observation, Draws(0))
+    with pytest.raises(SpecError, match="the server stores no memory for clients; set 'inference' to 'local'"):
+        decide_without_memory(policy, 0, observation, Draws(0))
 
 
-def test_health_reflection_and_metrics_answer(server: LiveServer) -> None:
+def test_health_reflection_and_metrics_are_available(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("watched")
-        client.send_trajectories(some_trajectory(1))
-        client.hear_ack(1)
+        client.send_trajectories(make_trajectory(1))
+        client.wait_for_ack(1)
     with grpc.insecure_channel(server.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
@@ -252,77 +253,76 @@ def test_health_reflection_and_metrics_answer(server: LiveServer) -> None:
     assert "rl4sys_server_memory_bytes" in text
 
 
-def test_the_server_is_light(server: LiveServer) -> None:
-    """The edge has no torch: learners have."""
+def test_server_process_does_not_load_torch(server: LiveServer) -> None:
     maps = Path(f"/proc/{server.pid}/maps").read_text()
     assert "libtorch" not in maps
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "expected"),
     [
-        ({"protocol": 99}, "speaks protocol 99, this server 1"),
-        ({"client_id": "../../etc"}, "client_id is '../../etc'; it should be 1 to 100 letters"),
+        ({"protocol": 99}, "uses protocol 99, this server protocol 1"),
+        ({"client_id": "../../etc"}, "client_id is '../../etc'; expected 1 to 100 letters"),
         ({"policy_id": "."}, "policy_id is '.'"),
         ({"policy_id": ""}, "policy_id is ''"),
         ({"spec": "{"}, "spec is not JSON"),
         ({"spec": "[" * 100_000}, "spec is not JSON"),
-        ({"spec": "{}"}, "not the description of a spec"),
+        ({"spec": "{}"}, "invalid spec: "),
         ({"settings": "nope"}, "settings are not JSON"),
-        ({"settings": "[]"}, "settings are []; they should be a block"),
-        ({"settings": " " * 70_000}, "far too long"),
+        ({"settings": "[]"}, "settings are []; expected a JSON object"),
+        ({"settings": " " * 70_000}, "settings are too long; the limits are 1,000,000 and 64,000 characters"),
         ({"settings": {"algorithm": {"name": "pp"}}}, "no algorithm is named 'pp'"),
         ({"settings": {"algorithm": {"name": "ppo", "learning_rat": 1}}}, "algorithm.learning_rat is not a setting"),
-        ({"settings": {"plugins": ["os"]}}, "plugins is not a setting of a learner"),
+        ({"settings": {"plugins": ["os"]}}, "'plugins' is not a learner setting"),
         ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [10_000_000]}}}}, "hidden_dims"),
-        ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [16384] * 9}}}}, "weights; this server takes"),
-        ({"settings": {**SMALL_PPO, "buffer": {"size": 10**9}}}, "bytes when full; this server takes"),
+        ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [16384] * 9}}}}, "weights; the maximum is"),
+        ({"settings": {**SMALL_PPO, "buffer": {"size": 10**9}}}, "bytes when full; the maximum is"),
         ({"settings": {"algorithm": {"name": "ppo", "lr": {"start": 1.0}}}}, "this training has no end"),
         ({"spec": json.dumps(SPEC.to_json()).replace("float32", "object")}, "a box of type 'object'"),
-        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "float64")}, "which the wire does not carry"),
-        ({"spec": json.dumps(SPEC.to_json()).replace("[3]", "[-3]")}, "shorter than 0"),
-        ({"spec": Spec({"state": Box((10**9,))}, Discrete(2))}, "an observation of 1,000,000,000 numbers"),
-        ({"spec": Spec({"state": Box((3,))}, Discrete(10**9))}, "an action space of 1,000,000,000"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "float64")}, "which the protocol does not support"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("[3]", "[-3]")}, "every axis must be at least 0"),
+        ({"spec": Spec({"state": Box((10**9,))}, Discrete(2))}, "the observation has 1,000,000,000 elements"),
+        ({"spec": Spec({"state": Box((3,))}, Discrete(10**9))}, "the action space has the size 1,000,000,000"),
         ({"spec": Spec({"state": Box((3,))}, Box((2,))), "settings": {"algorithm": {"name": "dqn"}}}, "dqn"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_words(server: LiveServer, fields: dict[str, object], says: str) -> None:
+def test_invalid_hello_is_rejected(server: LiveServer, fields: dict[str, object], expected: str) -> None:
     with WireClient(server.address) as client:
-        client.hello("mistaken", **fields)
-        problem = client.refused()
+        client.hello("invalid", **fields)
+        problem = client.wait_for_refusal()
     assert problem.kind == Problem.REFUSED
-    assert says in problem.message
-    assert not (server.root / "mistaken").exists()
+    assert expected in problem.message
+    assert not (server.root / "invalid").exists()
 
 
-def test_another_spec_under_the_same_name_is_refused_with_the_difference(server: LiveServer) -> None:
+def test_different_spec_for_existing_policy_is_rejected(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("spec")
-        client.hear("snapshot")
+        client.receive("snapshot")
     with WireClient(server.address) as client:
         client.hello("spec", spec=Spec({"state": Box((4,))}, Discrete(2)))
-        assert '"shape": [4]' in client.refused().message
+        assert '"shape": [4]' in client.wait_for_refusal().message
 
 
-def test_other_settings_under_the_same_name_are_noted_and_not_used(server: LiveServer) -> None:
+def test_different_settings_for_existing_policy_are_reported(server: LiveServer) -> None:
     with WireClient(server.address) as client:
-        client.hello("settled")
-        client.hear("snapshot")
+        client.hello("existing")
+        client.receive("snapshot")
     with WireClient(server.address) as client:
-        client.hello("settled", settings={"algorithm": {"name": "dqn"}})
-        problem = client.hear("problem")
+        client.hello("existing", settings={"algorithm": {"name": "dqn"}})
+        problem = client.receive("problem")
     assert problem.kind == Problem.NOTE
     assert "yours differ in algorithm.name, algorithm.epochs, algorithm.minibatch_size." in problem.message
 
 
-def test_a_bad_trajectory_is_refused_by_number_and_the_next_is_taken(server: LiveServer) -> None:
+def test_invalid_trajectory_is_rejected_and_next_is_accepted(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("bad-trajectory")
-        client.hear("welcome")
-        nan = some_trajectory(1, reward=np.full(32, np.nan, np.float32))
-        client.send_trajectories(nan, b"\xff\xff\xff", some_trajectory(2))
-        problems = [client.hear("problem") for _ in range(2)]
-        client.hear_ack(2)
+        client.receive("welcome")
+        nan = make_trajectory(1, reward=np.full(32, np.nan, np.float32))
+        client.send_trajectories(nan, b"\xff\xff\xff", make_trajectory(2))
+        problems = [client.receive("problem") for _ in range(2)]
+        client.wait_for_ack(2)
     assert [problem.kind for problem in problems] == [Problem.TRAJECTORY_REFUSED] * 2
     assert "trajectory 1 was refused: column reward is nan at step 0" in problems[0].message
     assert problems[0].sequence == 1
@@ -330,22 +330,22 @@ def test_a_bad_trajectory_is_refused_by_number_and_the_next_is_taken(server: Liv
     assert len(list(read_trajectories(server.root / "bad-trajectory"))) == 1
 
 
-def test_garbage_ends_its_own_stream_only(server: LiveServer) -> None:
+def test_invalid_message_closes_only_its_own_stream(server: LiveServer) -> None:
     with WireClient(server.address) as good, WireClient(server.address) as bad:
         good.hello("good")
-        good.hear("snapshot")
+        good.receive("snapshot")
         bad.send(b"\xff\xff\xff\xff")
-        ended = bad.end()
-        assert ended.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "not a ClientMessage: 4 bytes" in str(ended.details())
-        good.send_trajectories(some_trajectory(1))
-        good.hear_ack(1)
+        error = bad.wait_for_error()
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "not a ClientMessage: 4 bytes" in str(error.details())
+        good.send_trajectories(make_trajectory(1))
+        good.wait_for_ack(1)
 
 
-def test_a_message_beyond_the_limit_is_refused(server: LiveServer) -> None:
+def test_oversized_message_is_rejected(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("huge")
-        client.hear("welcome")
+        client.receive("welcome")
         with open_channel(server.address, Credentials(), [("grpc.max_send_message_length", -1)]) as channel:
             call = channel.unary_unary(ACT)
             with pytest.raises(grpc.RpcError) as caught:
@@ -353,14 +353,14 @@ def test_a_message_beyond_the_limit_is_refused(server: LiveServer) -> None:
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_who_does_not_say_hello_first_is_told_so(server: LiveServer) -> None:
+def test_first_message_must_be_hello(server: LiveServer) -> None:
     with WireClient(server.address) as client:
-        client.send_trajectories(some_trajectory(1))
-        assert "a client says Hello first" in str(client.end().details())
+        client.send_trajectories(make_trajectory(1))
+        assert "the first message must be Hello" in str(client.wait_for_error().details())
     with WireClient(server.address) as client:
         client.hello("hello-hello")
         client.hello("hello-hello")
-        assert "after Hello come trajectories" in str(client.end().details())
+        assert "expected trajectories or a report after Hello, got hello" in str(client.wait_for_error().details())
     with WireClient(server.address) as client:
         client.send(ClientMessage())
-        assert "a client says Hello first" in str(client.end().details())
+        assert "the first message must be Hello" in str(client.wait_for_error().details())

@@ -1,4 +1,4 @@
-"""Trajectories on the wire: what goes in comes out, and what lies is refused before anything is allocated."""
+"""Trajectories on the wire: lossless encoding, and rejection of invalid data before allocation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trajectory(steps: int = 5, **changes: object) -> Trajectory:
     return Trajectory(7, {**columns, **changes}, episode=3, offset=11, truncated=True)
 
 
-def test_what_is_sent_arrives_bit_for_bit() -> None:
+def test_trajectory_round_trip_is_bit_exact() -> None:
     sent = trajectory()
     arrived, sequence = decode_trajectory(encode_trajectory(sent, 42))
     assert sequence == 42
@@ -48,7 +48,7 @@ def test_what_is_sent_arrives_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"obs.state": np.zeros((6, 2), np.float32)}, r"obs.state holds float32 of shape \(2,\) per step; expected"),
         ({"obs.state": np.zeros((6, 3), np.uint8)}, "obs.state holds uint8"),
@@ -59,28 +59,28 @@ def test_what_is_sent_arrives_bit_for_bit() -> None:
         ({"extra": np.zeros(5, np.float32)}, "has the columns"),
     ],
 )
-def test_what_does_not_fit_the_spec_is_refused(changes: dict[str, np.ndarray], says: str) -> None:
-    with pytest.raises(SpecError, match=says):
+def test_trajectory_that_does_not_fit_spec_is_rejected(changes: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         check_trajectory(trajectory(**changes), SPEC, max_steps=100)
 
 
-SEVERAL = Spec({"state": Box((3,)), MASK: mask_box(MultiDiscrete((3, 1, 2)))}, MultiDiscrete((3, 1, 2)))
+MULTI_DISCRETE = Spec({"state": Box((3,)), MASK: mask_box(MultiDiscrete((3, 1, 2)))}, MultiDiscrete((3, 1, 2)))
 ALL_BUT = np.array([True, False, True, True, True, True])
 
 
-def several(**changes: object) -> Trajectory:
+def multi_discrete(**changes: object) -> Trajectory:
     made = {"action": np.tile([2, 0, 1], (5, 1)), "obs.mask": np.tile(ALL_BUT, (6, 1))}
     return trajectory(**{**made, **changes})
 
 
-def test_several_choices_at_once_arrive_and_fit() -> None:
-    arrived, _ = decode_trajectory(encode_trajectory(several(), 1))
+def test_multi_discrete_round_trip_fits_spec() -> None:
+    arrived, _ = decode_trajectory(encode_trajectory(multi_discrete(), 1))
     assert arrived.columns["action"].tolist() == [[2, 0, 1]] * 5
-    check_trajectory(arrived, SEVERAL, max_steps=100)
+    check_trajectory(arrived, MULTI_DISCRETE, max_steps=100)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"action": np.full(5, 2)}, r"action holds int64 of shape \(\) per step; expected int64 of \(3,\)"),
         ({"action": np.tile([2, 1, 1], (5, 1))}, r"outside 0..\[2 0 1\]: \[2 1 1\]..\[2 1 1\]"),
@@ -90,21 +90,21 @@ def test_several_choices_at_once_arrive_and_fit() -> None:
         ({"obs.mask": np.ones((6, 4), bool)}, r"obs.mask holds bool of shape \(4,\)"),
     ],
 )
-def test_several_choices_of_which_one_is_wrong_are_refused(changes: dict[str, np.ndarray], says: str) -> None:
-    with pytest.raises(SpecError, match=says):
-        check_trajectory(several(**changes), SEVERAL, max_steps=100)
+def test_invalid_multi_discrete_action_is_rejected(changes: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        check_trajectory(multi_discrete(**changes), MULTI_DISCRETE, max_steps=100)
 
 
 @pytest.mark.parametrize("column", ["obs.state", "reward", "log_prob"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_refused(column: str, bad: float) -> None:
+def test_non_finite_numbers_are_rejected(column: str, bad: float) -> None:
     values = trajectory().columns[column].copy()
     values[2] = bad
     with pytest.raises(NumericalError, match=f"column {column} is .* at step 2"):
         check_trajectory(trajectory(**{column: values}), SPEC, max_steps=100)
 
 
-def test_too_many_steps_and_none_are_refused() -> None:
+def test_invalid_number_of_steps_is_rejected() -> None:
     with pytest.raises(SpecError, match="5 steps; it should have 1 to 4"):
         check_trajectory(trajectory(), SPEC, max_steps=4)
     with pytest.raises(SpecError, match="0 steps"):
@@ -121,17 +121,17 @@ def test_too_many_steps_and_none_are_refused() -> None:
         Column(name="reward", dtype="DTYPE_FLOAT32", shape=[1] * 60, values=b"1234"),
     ],
 )
-def test_a_column_that_lies_about_its_size_is_refused(column: Column) -> None:
+def test_column_with_wrong_size_is_rejected(column: Column) -> None:
     with pytest.raises(SpecError):
         decode_column(column)
 
 
-def test_an_array_the_wire_does_not_carry_is_named() -> None:
-    with pytest.raises(SpecError, match="column x is of type complex128"):
+def test_unsupported_dtype_is_reported() -> None:
+    with pytest.raises(SpecError, match="column x has dtype complex128"):
         encode_column("x", np.zeros(2, complex))
 
 
-def test_numbers_beyond_what_sqlite_holds_are_refused() -> None:
+def test_integers_beyond_signed_64_bits_are_rejected() -> None:
     content = encode_trajectory(trajectory(), 1)
     message = TrajectoryMessage.FromString(content)
     message.episode = 2**64 - 1
@@ -140,7 +140,7 @@ def test_numbers_beyond_what_sqlite_holds_are_refused() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_never_do_more_than_raise(content: bytes) -> None:
+def test_random_bytes_raise_only_rl4sys_errors(content: bytes) -> None:
     try:
         arrived, _ = decode_trajectory(content)
         check_trajectory(arrived, SPEC, max_steps=100)
@@ -149,7 +149,7 @@ def test_random_bytes_never_do_more_than_raise(content: bytes) -> None:
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=4), st.integers(0, 400))
-def test_damaged_trajectories_never_do_more_than_raise(start: int, put: bytes, cut: int) -> None:
+def test_damaged_trajectories_raise_only_rl4sys_errors(start: int, put: bytes, cut: int) -> None:
     content = bytearray(encode_trajectory(trajectory(), 1))
     content[start : start + len(put)] = put
     try:
@@ -159,8 +159,8 @@ def test_damaged_trajectories_never_do_more_than_raise(start: int, put: bytes, c
         pass
 
 
-def test_the_python_form_of_the_wire_is_current(tmp_path: Path) -> None:
+def test_generated_message_types_are_current(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     subprocess.run(["bash", str(root / "scripts/generate_proto.sh"), str(tmp_path)], check=True, capture_output=True)
     for name in ("messages.pyi", "training.binpb"):
-        assert (tmp_path / name).read_bytes() == (root / "src/rl4sys/wire" / name).read_bytes(), name
+        assert (tmp_path / name).read_bytes() == (root / "rl4sys/wire" / name).read_bytes(), name

@@ -10,19 +10,19 @@ void RL4SysAction::updateReward(double reward) { client::Client::reward(*this, r
 
 RL4SysTrajectory::RL4SysTrajectory(RL4SysTrajectory&& other) noexcept
     : client_(std::move(other.client_)), episode_(std::exchange(other.episode_, nullptr)),
-      choices_(std::move(other.choices_)), values_(std::move(other.values_)), reason_(std::move(other.reason_)) {}
+      acts_(std::move(other.acts_)), values_(std::move(other.values_)), reason_(std::move(other.reason_)) {}
 
 RL4SysTrajectory& RL4SysTrajectory::operator=(RL4SysTrajectory&& other) noexcept {
     std::swap(client_, other.client_);
     std::swap(episode_, other.episode_);
-    std::swap(choices_, other.choices_);
+    std::swap(acts_, other.acts_);
     std::swap(values_, other.values_);
     std::swap(reason_, other.reason_);
     return *this;
 }
 
 RL4SysTrajectory::~RL4SysTrajectory() {
-    // Nobody will end it any more, but what it has can be learnt from.
+    // The episode cannot be ended any more, but its steps are still useful for training.
     if (episode_ != nullptr) client_->abandon(*episode_);
 }
 
@@ -31,7 +31,7 @@ std::size_t RL4SysTrajectory::steps() const noexcept {
 }
 
 RL4SysAgent::RL4SysAgent(const std::filesystem::path& confPath, AgentOptions options)
-    : client_(client::Client::make(client::loadSettings(confPath, options.settings), options)) {
+    : client_(client::Client::make(client::loadClientConfig(confPath, options.settings), options)) {
     client_->start();
 }
 

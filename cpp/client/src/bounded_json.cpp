@@ -9,19 +9,19 @@ namespace {
 
 using nlohmann::json;
 
-/// Copying and printing a value take a stack frame for each level.
-constexpr int mostLevels = 64;
+/// Maximum nesting depth. Copying and printing JSON recurse once per level.
+constexpr int maxDepth = 64;
 
-/// Two bytes of text can become a hundred of memory.
-constexpr std::size_t mostValues = 1'000'000;
+/// Maximum number of values. Two bytes of text can take a hundred bytes in memory.
+constexpr std::size_t maxValues = 1'000'000;
 
-/// Counts what the parser meets, and stops it where that is too much.
-class Bound {
+/// Parser callback that limits depth and number of values.
+class SizeLimiter {
 public:
     bool operator()(int depth, json::parse_event_t event, const json&) {
-        if (depth > mostLevels) throw std::invalid_argument("it is nested too deep");
-        if (event != json::parse_event_t::key && ++values_ > mostValues) {
-            throw std::invalid_argument("it holds too many values");
+        if (depth > maxDepth) throw std::invalid_argument("it is nested too deeply");
+        if (event != json::parse_event_t::key && ++values_ > maxValues) {
+            throw std::invalid_argument("it contains too many values");
         }
         return true;
     }
@@ -36,7 +36,7 @@ bool continuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 
 
 json parseJson(std::string_view text) {
     try {
-        return json::parse(text, Bound());
+        return json::parse(text, SizeLimiter());
     } catch (const json::exception& problem) {
         throw std::invalid_argument(shortened(problem.what()));
     }

@@ -7,14 +7,14 @@
 
 namespace rl4sys::client {
 
-/// What a stranger's JSON says, held to a depth and a number of values that cost little stack and memory.
-/// \throws std::invalid_argument if it is not JSON, or more than that.
+/// Parse untrusted JSON with limits on depth and number of values.
+/// \throws std::invalid_argument if `text` is not JSON or exceeds a limit.
 nlohmann::json parseJson(std::string_view text);
 
-/// The beginning of `text`, for an error that quotes what a stranger sent; whole characters of UTF-8.
+/// Return a prefix of `text` for error messages about untrusted input. Never splits a UTF-8 character.
 std::string shortened(std::string_view text, std::size_t most = 200);
 
-/// The beginning of a value from `parseJson`, as JSON.
+/// Return a parsed value as shortened JSON text.
 std::string quoted(const nlohmann::json& value);
 
 }  // namespace rl4sys::client

@@ -18,8 +18,8 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Fragments are cut before they grow beyond it, so that no message, and no copy of one, is large.
-constexpr std::size_t fragmentBytes = 4 << 20;
+/// Maximum size of a recording in bytes, which keeps messages and their copies small.
+constexpr std::size_t maxRecordingBytes = 4 << 20;
 
 std::uint64_t randomNumber() {
     std::random_device device;
@@ -39,7 +39,7 @@ void logToStandardError(LogLevel level, std::string_view message) {
     std::fprintf(stderr, "rl4sys.client %s %.*s\n", nameOf(level), static_cast<int>(message.size()), message.data());
 }
 
-/// What the program's own log gets; a host must not fail because its log does.
+/// Return a log function that filters by level and catches exceptions of the host's log function.
 Log makeLog(const AgentOptions& options) {
     Log write = options.log ? options.log : Log(logToStandardError);
     const LogLevel least = options.debug ? LogLevel::debug : LogLevel::warning;
@@ -53,38 +53,38 @@ Log makeLog(const AgentOptions& options) {
     };
 }
 
-Identity makeIdentity(const Settings& settings) {
-    Identity identity{.hello = {}, .spec = settings.spec, .spools = {}};
+ClientIdentity makeIdentity(const ClientConfig& config) {
+    ClientIdentity identity{.hello = {}, .spec = config.spec, .spools = {}};
     v1::Hello& hello = identity.hello;
     hello.set_protocol(protocol);
-    hello.set_client_id(settings.clientId);
+    hello.set_client_id(config.clientId);
     hello.set_instance(randomNumber());
-    hello.set_policy_id(settings.policyId);
-    hello.set_spec(settings.spec.toJson().dump());
-    hello.set_settings(settings.learnerSettings);
-    if (settings.pinVersion) hello.set_pinned_version(*settings.pinVersion);
-    hello.set_remote(settings.remote);
-    std::filesystem::path home = settings.outbox.spool;
+    hello.set_policy_id(config.policyId);
+    hello.set_spec(config.spec.toJson().dump());
+    hello.set_settings(config.learnerSettings);
+    if (config.pinVersion) hello.set_pinned_version(*config.pinVersion);
+    hello.set_remote(config.remote);
+    std::filesystem::path home = config.outbox.spool;
     if (home.empty()) {
         std::error_code none;
         home = std::filesystem::temp_directory_path(none) / ("rl4sys-" + std::to_string(::getuid()));
     }
-    identity.spools = home / settings.clientId;
+    identity.spools = home / config.clientId;
     return identity;
 }
 
-std::unique_ptr<Spool> makeSpool(const Settings& settings, const Identity& identity) {
+std::unique_ptr<Spool> makeSpool(const ClientConfig& config, const ClientIdentity& identity) {
     char name[17];
     std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(identity.hello.instance()));
-    return std::make_unique<Spool>(identity.spools / name, settings.outbox.spoolBytes,
+    return std::make_unique<Spool>(identity.spools / name, config.outbox.spoolBytes,
                                    identity.hello.SerializeAsString());
 }
 
-std::size_t longestFragment(const Settings& settings, const Layout& layout) {
-    return std::min(settings.maxTrajLength, std::max<std::size_t>(1, fragmentBytes / layout.stepBytes()));
+std::size_t maxRecordingSteps(const ClientConfig& config, const TrajectoryEncoder& encoder) {
+    return std::min(config.maxTrajLength, std::max<std::size_t>(1, maxRecordingBytes / encoder.stepBytes()));
 }
 
-/// The bytes of a column that holds exactly `count` numbers of type T, copied to `values`; whether it does.
+/// Copy a column to `values`. Returns false if its type or length differs.
 template <typename T>
 bool readColumn(const v1::Column& column, v1::DType dtype, std::span<T> values) {
     if (column.dtype() != dtype || column.values().size() != values.size_bytes()) return false;
@@ -94,41 +94,43 @@ bool readColumn(const v1::Column& column, v1::DType dtype, std::span<T> values) 
 
 }  // namespace
 
-Client::Client(Settings settings, AgentOptions options)
-    : settings_(std::move(settings)), log_(makeLog(options)), layout_(settings_.spec),
-      fallback_(settings_, options), draws_(settings_.seed ? drawsKey(*settings_.seed) : randomNumber()),
-      pace_(longestFragment(settings_, layout_), settings_.maxStaleness), identity_(makeIdentity(settings_)),
-      outbox_(settings_.outbox.memoryBytes, makeSpool(settings_, identity_),
-              [this](const Shipment& shipment) { return layout_.encode(shipment); }, log_),
-      link_(identity_, grpcStreams(settings_.server), outbox_, pace_, settings_.sendFrequency, log_),
-      episodes_(settings_.spec, pace_, outbox_, [this] { link_.wake(); },
-                Seconds(settings_.remote ? 0.0 : settings_.patienceSeconds), log_) {}
+Client::Client(ClientConfig config, AgentOptions options)
+    : config_(std::move(config)), log_(makeLog(options)), encoder_(config_.spec),
+      fallback_(config_, options), draws_(config_.seed ? drawsKey(*config_.seed) : randomNumber()),
+      pace_(maxRecordingSteps(config_, encoder_), config_.maxStaleness), identity_(makeIdentity(config_)),
+      outbox_(config_.outbox.memoryBytes, makeSpool(config_, identity_),
+              [this](const Recording& recording) { return encoder_.encode(recording); }, log_),
+      link_(identity_, grpcStreams(config_.server), outbox_, pace_, config_.sendFrequency, log_),
+      episodes_(config_.spec, pace_, outbox_, [this] { link_.wake(); },
+                Seconds(config_.remote ? 0.0 : config_.patienceSeconds), log_) {}
 
 Client::~Client() { close(); }
 
-std::shared_ptr<Client> Client::make(Settings settings, const AgentOptions& options) {
-    const auto letGo = [](Client* client) {
-        if (client->isOfThisProcess()) delete client;
+std::shared_ptr<Client> Client::make(ClientConfig config, const AgentOptions& options) {
+    const auto deleter = [](Client* client) {
+        if (client->isOwnedByThisProcess()) delete client;
     };
-    return std::shared_ptr<Client>(new Client(std::move(settings), options), letGo);
+    return std::shared_ptr<Client>(new Client(std::move(config), options), deleter);
 }
 
-bool Client::isOfThisProcess() const noexcept { return process_ == ::getpid(); }
+bool Client::isOwnedByThisProcess() const noexcept { return process_ == ::getpid(); }
 
 void Client::start() {
     link_.start();
-    link_.waitUntilAnswered(Seconds(settings_.server.timeoutSeconds), !settings_.remote);
+    link_.waitUntilAnswered(Seconds(config_.server.timeoutSeconds), !config_.remote);
     if (const std::string refusal = link_.refusal(); !refusal.empty()) {
         close();
         throw ConfigError(refusal);
     }
-    const std::string place = "the training server at " + settings_.server.address;
+    const std::string place = "the training server at " + config_.server.address;
     if (!link_.connected()) {
-        std::string why = link_.lastProblem();
-        if (!settings_.server.tls && why.find("Socket closed") != why.npos) why += "; if it uses TLS, see server.tls";
-        log_(LogLevel::warning, place + " is away (" + (why.empty() ? "no answer yet" : why) + "); going on without");
-    } else if (!settings_.remote && !pace_.hasModel()) {
-        log_(LogLevel::warning, place + " has no model yet; going on without");
+        std::string reason = link_.lastProblem();
+        const bool closed = reason.find("Socket closed") != reason.npos;
+        if (!config_.server.tls && closed) reason += "; if it uses TLS, see server.tls";
+        if (reason.empty()) reason = "no answer yet";
+        log_(LogLevel::warning, place + " is not reachable (" + reason + "); continuing with the fallback action");
+    } else if (!config_.remote && !pace_.hasModel()) {
+        log_(LogLevel::warning, place + " has no model yet; continuing with the fallback action");
     }
 }
 
@@ -136,46 +138,53 @@ RL4SysAction Client::decide(RL4SysTrajectory& trajectory, std::span<const float>
                             std::span<const bool> mask) {
     RL4SysAction action;
     if (trajectory.episode_ != nullptr && trajectory.client_.get() == this &&
-        decideOn(trajectory, observation, mask, action)) {
+        decideFast(trajectory, observation, mask, action)) {
         return action;
     }
-    return decideSlowly(trajectory, observation, mask);
+    return decideSlow(trajectory, observation, mask);
 }
 
-/// A decision of the present fragment; false if there is none, be it that the fragment is full or for another reason.
-bool Client::decideOn(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask,
-                      RL4SysAction& action) {
+/// Decide within the current recording. Returns false if the recording is full or the policy cannot decide.
+bool Client::decideFast(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask,
+                        RL4SysAction& action) {
     Episode& episode = *trajectory.episode_;
     if (episode.model == nullptr || episode.model->program == nullptr) return false;
     const Program& program = *episode.model->program;
-    if (settings_.spec.choices > 0) {
+    if (config_.spec.actionCount > 0) {
         const std::optional<float> logProb =
-            episode.recorder.decide(program, observation, mask, draws_, episode.scratch, trajectory.choices_);
+            episode.recorder.decide(program, observation, mask, draws_, episode.scratch, trajectory.acts_);
         if (!logProb) return false;
-        giveChoices(trajectory, action);
-        makeDecided(trajectory, *logProb, action);
+        setDiscreteAction(trajectory, action);
+        bindDecision(trajectory, *logProb, action);
         return true;
     }
-    if (!mask.empty()) episode.recorder.expectMasked();
+    if (!mask.empty()) episode.recorder.checkMasked();
     const std::optional<float> logProb =
         episode.recorder.decide(program, observation, draws_, episode.scratch, trajectory.values_);
     if (!logProb) return false;
-    legalize(settings_.spec.action, trajectory.values_, trajectory.values_);
-    action.values_ = trajectory.values_;
-    makeDecided(trajectory, *logProb, action);
+    legalize(config_.spec.action, trajectory.values_, trajectory.values_);
+    setContinuousAction(trajectory, action);
+    bindDecision(trajectory, *logProb, action);
     return true;
 }
 
-void Client::giveChoices(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept {
-    if (settings_.spec.several.empty()) {
-        action.act_ = trajectory.choices_.front();
+void Client::setDiscreteAction(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept {
+    if (config_.spec.multiDiscrete.empty()) {
+        action.kind_ = RL4SysAction::Kind::discrete;
+        action.act_ = trajectory.acts_.front();
     } else {
-        action.choices_ = trajectory.choices_;
+        action.kind_ = RL4SysAction::Kind::multiDiscrete;
+        action.acts_ = trajectory.acts_;
     }
 }
 
-/// The decision is the latest of its episode, to be added or not.
-void Client::makeDecided(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action) {
+void Client::setContinuousAction(const RL4SysTrajectory& trajectory, RL4SysAction& action) noexcept {
+    action.kind_ = RL4SysAction::Kind::box;
+    action.values_ = trajectory.values_;
+}
+
+/// Make `action` the latest decision of its episode; `add` turns it into a step.
+void Client::bindDecision(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action) {
     Episode& episode = *trajectory.episode_;
     episode.pending = true;
     action.client_ = this;
@@ -186,49 +195,49 @@ void Client::makeDecided(RL4SysTrajectory& trajectory, float logProb, RL4SysActi
     action.logProb_ = logProb;
 }
 
-/// The decision where something else comes with it: a beginning, a cut, or a reason against it.
-RL4SysAction Client::decideSlowly(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                                  std::span<const bool> mask) {
-    expectFit(observation, mask);
-    adoptHandle(trajectory);
+/// Decide in all other cases: an episode begins, a recording may be cut, or the fallback is needed.
+RL4SysAction Client::decideSlow(RL4SysTrajectory& trajectory, std::span<const float> observation,
+                                std::span<const bool> mask) {
+    checkSizes(observation, mask);
+    attach(trajectory);
     if (!detail::allFinite(observation)) {
-        breakOff(trajectory);
-        return fallBack(trajectory, observation, mask, "the observation has a NaN or an infinity");
+        abandonEpisode(trajectory);
+        return useFallback(trajectory, observation, mask, "the observation contains NaN or infinity");
     }
-    if (settings_.remote) return decideRemotely(trajectory, observation, mask);
-    if (!pace_.hasModel()) return fallBack(trajectory, observation, mask, "no model has arrived yet");
+    if (config_.remote) return decideRemote(trajectory, observation, mask);
+    if (!pace_.hasModel()) return useFallback(trajectory, observation, mask, "no model has arrived yet");
     if (trajectory.episode_ == nullptr) trajectory.episode_ = &episodes_.begin();
     RL4SysAction action;
-    while (!decideOn(trajectory, observation, mask, action)) {
+    while (!decideFast(trajectory, observation, mask, action)) {
         if (!trajectory.episode_->isFull()) {
-            breakOff(trajectory, observation, mask);
-            return fallBack(trajectory, observation, mask, "the policy gave NaN");
+            abandonEpisode(trajectory, observation, mask);
+            return useFallback(trajectory, observation, mask, "the policy returned NaN");
         }
-        // It has come to its end, or another thread or a newer model has just asked for a cut.
-        episodes_.goOn(*trajectory.episode_, observation, mask);
+        // The recording is full, or another thread or a newer model has requested a cut.
+        episodes_.cutIfDue(*trajectory.episode_, observation, mask);
     }
     return action;
 }
 
-RL4SysAction Client::decideRemotely(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                                    std::span<const bool> mask) {
+RL4SysAction Client::decideRemote(RL4SysTrajectory& trajectory, std::span<const float> observation,
+                                  std::span<const bool> mask) {
     v1::ActReply reply;
-    std::string_view wrong;
-    const Spec& spec = settings_.spec;
-    const std::string problem = ask(observation, mask, reply);
+    std::string_view error;
+    const Spec& spec = config_.spec;
+    const std::string problem = requestRemoteAction(observation, mask, reply);
     if (!problem.empty()) {
-        wrong = problem;
-    } else if (spec.choices > 0) {
-        const bool readable = readColumn(reply.action(), v1::DTYPE_INT64, std::span(trajectory.choices_));
-        if (!readable || !spec.allows(trajectory.choices_, mask)) wrong = "the server's choice is not legal";
+        error = problem;
+    } else if (spec.actionCount > 0) {
+        const bool readable = readColumn(reply.action(), v1::DTYPE_INT64, std::span(trajectory.acts_));
+        if (!readable || !spec.isLegal(trajectory.acts_, mask)) error = "the action from the server is not legal";
     } else if (!readColumn(reply.action(), v1::DTYPE_FLOAT32, std::span(trajectory.values_)) ||
                !detail::allFinite(trajectory.values_)) {
-        wrong = "the server's decision cannot be read";
+        error = "the action from the server has the wrong type or size";
     }
-    if (wrong.empty() && !std::isfinite(reply.log_prob())) wrong = "the server's decision has a NaN or an infinity";
-    if (!wrong.empty()) {
-        breakOff(trajectory, observation, mask);
-        return fallBack(trajectory, observation, mask, wrong);
+    if (error.empty() && !std::isfinite(reply.log_prob())) error = "the log-probability from the server is not finite";
+    if (!error.empty()) {
+        abandonEpisode(trajectory, observation, mask);
+        return useFallback(trajectory, observation, mask, error);
     }
     return recordRemote(trajectory, observation, mask, reply);
 }
@@ -238,56 +247,57 @@ RL4SysAction Client::recordRemote(RL4SysTrajectory& trajectory, std::span<const 
     Model model;
     model.lineage = reply.lineage();
     model.version = reply.version();
-    model.wants = reply.wants() > 0 ? reply.wants() : endless;
-    model.taken = endless;
-    if (pace_.isNews(model)) pace_.publish(std::make_shared<const Model>(model));
+    model.stepsToNextUpdate = reply.wants() > 0 ? reply.wants() : unlimitedSteps;
+    model.learnedSequence = unlimitedSteps;
+    if (pace_.isNewer(model)) pace_.publish(std::make_shared<const Model>(model));
     if (trajectory.episode_ == nullptr) {
         trajectory.episode_ = &episodes_.begin();
     } else if (trajectory.episode_->version != model.version) {
         episodes_.cut(*trajectory.episode_, observation, mask);
     } else if (trajectory.episode_->isFull()) {
-        episodes_.goOn(*trajectory.episode_, observation, mask);
+        episodes_.cutIfDue(*trajectory.episode_, observation, mask);
     }
     Episode& episode = *trajectory.episode_;
-    // Another thread may have been answered by a newer version meanwhile.
+    // Another thread may have received a newer version in the meantime.
     episode.version = model.version;
     RL4SysAction action;
-    if (settings_.spec.choices > 0) {
-        episode.recorder.pend(observation, mask, trajectory.choices_, reply.log_prob());
-        giveChoices(trajectory, action);
+    if (config_.spec.actionCount > 0) {
+        episode.recorder.setPending(observation, mask, trajectory.acts_, reply.log_prob());
+        setDiscreteAction(trajectory, action);
     } else {
-        episode.recorder.pend(observation, std::span<const float>(trajectory.values_), reply.log_prob());
-        legalize(settings_.spec.action, trajectory.values_, trajectory.values_);
-        action.values_ = trajectory.values_;
+        episode.recorder.setPending(observation, std::span<const float>(trajectory.values_), reply.log_prob());
+        legalize(config_.spec.action, trajectory.values_, trajectory.values_);
+        setContinuousAction(trajectory, action);
     }
-    makeDecided(trajectory, reply.log_prob(), action);
+    bindDecision(trajectory, reply.log_prob(), action);
     return action;
 }
 
-std::string Client::ask(std::span<const float> observation, std::span<const bool> mask, v1::ActReply& reply) {
-    // One at a time: where the draws stand is known only when the server has answered.
-    const std::lock_guard lock(asking_);
+std::string Client::requestRemoteAction(std::span<const float> observation, std::span<const bool> mask,
+                                        v1::ActReply& reply) {
+    // One request at a time: the next draws counter is part of the server's reply.
+    const std::lock_guard lock(remoteMutex_);
     v1::ActRequest request;
-    request.set_client_id(settings_.clientId);
-    request.set_policy_id(settings_.policyId);
-    layout_.writeObservation(observation, mask, request);
+    request.set_client_id(config_.clientId);
+    request.set_policy_id(config_.policyId);
+    encoder_.writeObservation(observation, mask, request);
     request.set_draws_key(draws_.state().key);
     request.set_draws_counter(draws_.state().counter);
-    std::string problem = link_.act(request, Seconds(settings_.server.actTimeoutSeconds), reply);
-    if (problem.empty()) draws_.goOnFrom(reply.draws_counter());
+    std::string problem = link_.act(request, Seconds(config_.server.actTimeoutSeconds), reply);
+    if (problem.empty()) draws_.setCounter(reply.draws_counter());
     return problem;
 }
 
-RL4SysAction Client::fallBack(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                              std::span<const bool> mask, std::string_view reason) {
+RL4SysAction Client::useFallback(RL4SysTrajectory& trajectory, std::span<const float> observation,
+                                 std::span<const bool> mask, std::string_view reason) {
     RL4SysAction action;
     trajectory.reason_ = reason;
-    if (settings_.spec.choices > 0) {
-        fallback_.choose(observation, mask, trajectory.choices_, trajectory.reason_);
-        giveChoices(trajectory, action);
+    if (config_.spec.actionCount > 0) {
+        fallback_.chooseDiscrete(observation, mask, trajectory.acts_, trajectory.reason_);
+        setDiscreteAction(trajectory, action);
     } else {
-        fallback_.move(observation, trajectory.values_, trajectory.reason_);
-        action.values_ = trajectory.values_;
+        fallback_.chooseContinuous(observation, trajectory.values_, trajectory.reason_);
+        setContinuousAction(trajectory, action);
     }
     pace_.countFallback();
     action.reason_ = trajectory.reason_;
@@ -298,13 +308,13 @@ void Client::add(RL4SysTrajectory& trajectory, RL4SysAction& action) {
     Episode* episode = action.episode_;
     if (episode == nullptr || action.step_ != RL4SysAction::unadded) return;
     if (action.client_ != this || (trajectory.episode_ != episode && !closed_)) {
-        throw std::invalid_argument("this decision was made by another agent, or for another trajectory");
+        throw std::invalid_argument("the action belongs to another agent or another trajectory");
     }
     const bool current = episode->number.load(std::memory_order_relaxed) == action.episodeNumber_;
     if (!current || !episode->pending || episode->decisions != action.decision_) {
         if (closed_) return;
         throw std::invalid_argument(
-            "this decision is not the latest of its trajectory; add each action before the next is requested");
+            "the action is not the latest of its trajectory; add each action before requesting the next");
     }
     episode->pending = false;
     action.step_ = episode->recorder.commit();
@@ -312,7 +322,7 @@ void Client::add(RL4SysTrajectory& trajectory, RL4SysAction& action) {
 }
 
 void Client::end(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end) {
-    expectEnd(trajectory, action, end);
+    checkEnd(trajectory, action, end);
     add(trajectory, action);
     Episode* episode = std::exchange(trajectory.episode_, nullptr);
     if (episode == nullptr) return;
@@ -321,36 +331,37 @@ void Client::end(RL4SysTrajectory& trajectory, RL4SysAction& action, const Traje
                   known ? end.finalMask : std::span<const bool>(), end.truncated);
 }
 
-/// Before anything is changed, so that a mistake loses nothing.
-void Client::expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action,
-                       const TrajectoryEnd& end) const {
-    const bool others = trajectory.client_ != nullptr && trajectory.client_.get() != this;
-    if (others || (action.client_ != nullptr && action.client_ != this)) {
-        throw std::invalid_argument("the trajectory, or the decision, is another agent's");
+/// Validate all arguments before the first change, so that an error loses nothing.
+void Client::checkEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action,
+                      const TrajectoryEnd& end) const {
+    const bool foreign = trajectory.client_ != nullptr && trajectory.client_.get() != this;
+    if (foreign || (action.client_ != nullptr && action.client_ != this)) {
+        throw std::invalid_argument("the trajectory or the action belongs to another agent");
     }
     const bool differ = action.episode_ != nullptr && action.episode_ != trajectory.episode_;
     if (trajectory.episode_ != nullptr && differ && !closed_) {
-        throw std::invalid_argument("the decision is of another trajectory than the one that is to end with it");
+        throw std::invalid_argument("the action belongs to another trajectory; end a trajectory with its own last "
+                                    "action");
     }
     if (!end.finalObservation.empty()) {
-        expectFit(end.finalObservation, end.finalMask);
+        checkSizes(end.finalObservation, end.finalMask);
     } else if (!end.finalMask.empty()) {
-        throw std::invalid_argument("a final mask was given without the observation it belongs to");
+        throw std::invalid_argument("finalMask was given without finalObservation; give both or neither");
     }
 }
 
 void Client::abandon(Episode& episode) {
-    if (isOfThisProcess()) episodes_.breakOff(episode);
+    if (isOwnedByThisProcess()) episodes_.abandon(episode);
 }
 
 void Client::reward(RL4SysAction& action, double reward) {
     if (!std::isfinite(static_cast<float>(reward))) {
-        throw std::domain_error("a reward is a finite float32; what was given is not");
+        throw std::domain_error("the reward is not a finite float32 number");
     }
     if (action.step_ != RL4SysAction::unadded) {
         const bool current = action.episode_->number.load(std::memory_order_relaxed) == action.episodeNumber_;
         if (!current || !action.episode_->recorder.reward(action.step_, reward)) {
-            action.client_->episodes_.noteLateReward();
+            action.client_->episodes_.onLateReward();
         }
     }
     action.reward_ = reward;
@@ -366,61 +377,61 @@ bool Client::waitForModel(Seconds timeout, std::optional<std::uint64_t> version)
 }
 
 Statistics Client::statistics() const {
-    const Figures figures = pace_.figures();
-    return {.decisions = figures.decisions,
-            .fallbackDecisions = figures.fallbackDecisions,
+    const DecisionStatistics decisions = pace_.statistics();
+    return {.decisions = decisions.decisions,
+            .fallbackDecisions = decisions.fallbackDecisions,
             .version = version(),
-            .versionsAdopted = figures.versionsAdopted,
+            .versionsAdopted = decisions.versionsAdopted,
             .stepsSent = link_.stepsSent(),
             .stepsAcknowledged = outbox_.acknowledgedSteps(),
             .stepsWaiting = outbox_.waitingSteps(),
             .droppedSteps = outbox_.droppedSteps(),
-            .lateRewards = figures.lateRewards,
+            .lateRewards = decisions.lateRewards,
             .trajectoriesRefused = link_.trajectoriesRefused(),
-            .connected = link_.connected() && isOfThisProcess(),
+            .connected = link_.connected() && isOwnedByThisProcess(),
             .lastProblem = link_.lastProblem()};
 }
 
 void Client::close() {
-    if (!isOfThisProcess()) return;
-    const std::lock_guard lock(closing_);
+    if (!isOwnedByThisProcess()) return;
+    const std::lock_guard lock(closeMutex_);
     if (closed_.exchange(true)) return;
-    episodes_.handOver();
-    if (link_.connected()) link_.flush(Seconds(settings_.flushSeconds));
+    episodes_.submitAll();
+    if (link_.connected()) link_.flush(Seconds(config_.flushSeconds));
     link_.close();
 }
 
-void Client::breakOff(RL4SysTrajectory& trajectory, std::span<const float> row, std::span<const bool> mask) {
+void Client::abandonEpisode(RL4SysTrajectory& trajectory, std::span<const float> row, std::span<const bool> mask) {
     Episode* episode = std::exchange(trajectory.episode_, nullptr);
-    if (episode != nullptr) episodes_.breakOff(*episode, row, mask);
+    if (episode != nullptr) episodes_.abandon(*episode, row, mask);
 }
 
-/// Make the handle one of this client's; what it may have had with another ends.
-void Client::adoptHandle(RL4SysTrajectory& trajectory) {
+/// Bind the trajectory to this client. An episode of another client is abandoned.
+void Client::attach(RL4SysTrajectory& trajectory) {
     if (trajectory.client_.get() == this) return;
     trajectory = RL4SysTrajectory();
     trajectory.client_ = shared_from_this();
-    const bool chooses = settings_.spec.choices > 0;
-    trajectory.choices_.resize(chooses ? settings_.spec.actionSize() : 0);
-    trajectory.values_.resize(chooses ? 0 : settings_.spec.actionSize());
+    const bool discrete = config_.spec.actionCount > 0;
+    trajectory.acts_.resize(discrete ? config_.spec.actionSize() : 0);
+    trajectory.values_.resize(discrete ? 0 : config_.spec.actionSize());
 }
 
-void Client::expectFit(std::span<const float> observation, std::span<const bool> mask) const {
-    const Spec& spec = settings_.spec;
+void Client::checkSizes(std::span<const float> observation, std::span<const bool> mask) const {
+    const Spec& spec = config_.spec;
     if (observation.size() != spec.inputSize()) {
-        throw std::invalid_argument("an observation of " + std::to_string(observation.size()) +
-                                    " numbers was given; expected " + std::to_string(spec.inputSize()));
+        throw std::invalid_argument("the observation has " + std::to_string(observation.size()) +
+                                    " elements; expected " + std::to_string(spec.inputSize()));
     }
     if (mask.empty()) return;
     if (!spec.masked()) {
-        throw std::invalid_argument("a mask was given, but the config does not say `mask: true`");
+        throw std::invalid_argument("a mask was given, but the config does not set mask: true");
     }
-    if (mask.size() != spec.choices) {
-        throw std::invalid_argument("a mask of " + std::to_string(mask.size()) + " was given; expected " +
-                                    std::to_string(spec.choices));
+    if (mask.size() != spec.actionCount) {
+        throw std::invalid_argument("the mask has " + std::to_string(mask.size()) + " elements; expected " +
+                                    std::to_string(spec.actionCount));
     }
-    if (!spec.leavesChoice(mask)) {
-        throw std::invalid_argument("the mask allows no action at all; at least one choice of each part must be legal");
+    if (!spec.hasLegalAction(mask)) {
+        throw std::invalid_argument("the mask allows no action; each part needs at least one legal action");
     }
 }
 

@@ -12,22 +12,22 @@
 
 #include "episodes.hpp"
 #include "fallback.hpp"
-#include "layout.hpp"
+#include "trajectory_encoder.hpp"
 #include "link.hpp"
 #include "rl4sys/agent.hpp"
 
 namespace rl4sys::client {
 
-/// All that an agent is: it outlives the agent for as long as a trajectory needs it.
+/// Implementation of an agent. Shared with its trajectories, so it outlives the agent while a trajectory exists.
 class Client : public std::enable_shared_from_this<Client> {
 public:
-    Client(Settings settings, AgentOptions options);
+    Client(ClientConfig config, AgentOptions options);
     ~Client();
 
-    /// One that is left alone by copies of its process: these have neither its threads nor its connection.
-    static std::shared_ptr<Client> make(Settings settings, const AgentOptions& options);
+    /// Create a client whose destructor does nothing in a forked child, which lacks its threads and connection.
+    static std::shared_ptr<Client> make(ClientConfig config, const AgentOptions& options);
 
-    /// Begin to talk to the server, and wait a little for what it says.
+    /// Start the link and wait up to `server.timeout_seconds` for the first answer of the server.
     /// \throws ConfigError if the server refuses this client.
     void start();
 
@@ -44,39 +44,41 @@ public:
     void close();
 
 private:
-    bool decideOn(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask,
-                  RL4SysAction& action);
-    RL4SysAction decideSlowly(RL4SysTrajectory& trajectory, std::span<const float> observation,
+    bool decideFast(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask,
+                    RL4SysAction& action);
+    RL4SysAction decideSlow(RL4SysTrajectory& trajectory, std::span<const float> observation,
+                            std::span<const bool> mask);
+    RL4SysAction decideRemote(RL4SysTrajectory& trajectory, std::span<const float> observation,
                               std::span<const bool> mask);
-    RL4SysAction decideRemotely(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                                std::span<const bool> mask);
     RL4SysAction recordRemote(RL4SysTrajectory& trajectory, std::span<const float> observation,
                               std::span<const bool> mask, const v1::ActReply& reply);
-    std::string ask(std::span<const float> observation, std::span<const bool> mask, v1::ActReply& reply);
-    RL4SysAction fallBack(RL4SysTrajectory& trajectory, std::span<const float> observation,
-                          std::span<const bool> mask, std::string_view reason);
-    void breakOff(RL4SysTrajectory& trajectory, std::span<const float> row = {}, std::span<const bool> mask = {});
-    void makeDecided(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action);
-    void giveChoices(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept;
-    void expectFit(std::span<const float> observation, std::span<const bool> mask) const;
-    void expectEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action, const TrajectoryEnd& end) const;
-    void adoptHandle(RL4SysTrajectory& trajectory);
+    std::string requestRemoteAction(std::span<const float> observation, std::span<const bool> mask,
+                                    v1::ActReply& reply);
+    RL4SysAction useFallback(RL4SysTrajectory& trajectory, std::span<const float> observation,
+                             std::span<const bool> mask, std::string_view reason);
+    void abandonEpisode(RL4SysTrajectory& trajectory, std::span<const float> row = {}, std::span<const bool> mask = {});
+    void bindDecision(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action);
+    void setDiscreteAction(const RL4SysTrajectory& trajectory, RL4SysAction& action) const noexcept;
+    static void setContinuousAction(const RL4SysTrajectory& trajectory, RL4SysAction& action) noexcept;
+    void checkSizes(std::span<const float> observation, std::span<const bool> mask) const;
+    void checkEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action, const TrajectoryEnd& end) const;
+    void attach(RL4SysTrajectory& trajectory);
 
-    bool isOfThisProcess() const noexcept;
+    bool isOwnedByThisProcess() const noexcept;
 
     const pid_t process_ = ::getpid();
-    Settings settings_;
+    ClientConfig config_;
     Log log_;
-    Layout layout_;
+    TrajectoryEncoder encoder_;
     Fallback fallback_;
     SharedDraws draws_;
     Pace pace_;
-    Identity identity_;
+    ClientIdentity identity_;
     Outbox outbox_;
     Link link_;
     Episodes episodes_;
-    std::mutex asking_;
-    std::mutex closing_;
+    std::mutex remoteMutex_;
+    std::mutex closeMutex_;
     std::atomic<bool> closed_ = false;
 };
 

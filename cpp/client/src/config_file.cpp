@@ -17,14 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::ptrdiff_t mostLevels = 100;
+constexpr std::ptrdiff_t maxDepth = 100;
 constexpr const char* example = R"({"observation": 8, "action": 4})";
 
-/// Goes through JSON before it is taken for settings: a parser alone keeps one of two equal names, rounds integers that
-/// are too large, and nests without end.
-class Inspector {
+/// Validates JSON before it is parsed: rejects duplicate names, integers out of range and excessive nesting, which
+/// the parser alone would accept.
+class JsonChecker {
 public:
-    explicit Inspector(const std::string& source) : source_(source) {}
+    explicit JsonChecker(const std::string& source) : source_(source) {}
 
     bool null() { return true; }
     bool boolean(bool) { return true; }
@@ -44,8 +44,8 @@ public:
     bool key(const std::string& name) {
         Level& level = levels_.back();
         level.name = name;
-        // Dots of a name become levels too.
-        if (std::count(name.begin(), name.end(), '.') > mostLevels) refuseDepth();
+        // Dots in a name create nested blocks.
+        if (std::count(name.begin(), name.end(), '.') > maxDepth) refuseDepth();
         if (!level.names.insert(name).second) throw ConfigError(source_ + ": " + place() + " is given twice; keep one");
         return true;
     }
@@ -54,7 +54,7 @@ public:
         constexpr int numberOverflow = 406;
         if (problem.id == numberOverflow) refuseLarge(text);
         const std::string what = problem.what();
-        // Without the library's own name for it, in brackets, and what it read last, which may not even be text.
+        // Remove the library's prefix in brackets and the last token, which may contain arbitrary bytes.
         const std::size_t begin = what.find("] ") + 2;
         throw ConfigError(source_ + " is not valid JSON: " + what.substr(begin, what.find("; last read") - begin));
     }
@@ -66,7 +66,7 @@ private:
     };
 
     bool enter() {
-        if (std::ssize(levels_) == mostLevels) refuseDepth();
+        if (std::ssize(levels_) == maxDepth) refuseDepth();
         levels_.emplace_back();
         return true;
     }
@@ -82,10 +82,10 @@ private:
         return dotted;
     }
 
-    [[noreturn]] void refuseDepth() const { throw ConfigError(source_ + " is nested too deeply to be a config"); }
+    [[noreturn]] void refuseDepth() const { throw ConfigError(source_ + " is nested too deeply for a config"); }
 
     [[noreturn]] void refuseLarge(const std::string& text) const {
-        throw ConfigError(source_ + ": " + place() + " is " + text.substr(0, 40) + "; it is too large a number");
+        throw ConfigError(source_ + ": " + place() + " is " + text.substr(0, 40) + "; the number is too large");
     }
 
     const std::string& source_;
@@ -95,8 +95,8 @@ private:
 void refuseYaml(const fs::path& path) {
     const std::string ending = lowered(path.extension().string());
     if (ending != ".yaml" && ending != ".yml") return;
-    throw ConfigError(path.string() + " is YAML by its name, and the C++ client reads JSON; convert it: python -c "
-                      "\"import json, rl4sys.config as c; print(json.dumps(c.load('" + path.string() +
+    throw ConfigError(path.string() + " is a YAML file, but the C++ client reads JSON; convert it: python -c "
+                      "\"import json, rl4sys.config.files as c; print(json.dumps(c.load('" + path.string() +
                       "'), indent=2))\" > " + path.stem().string() + ".json");
 }
 
@@ -114,16 +114,17 @@ bool isFile(const fs::path& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-/// The file that `name` means: beside the one that names it, or as it is written.
+/// Return the path of the file `name`: next to the file that extends it, or as given.
 fs::path findParent(const std::string& name, const fs::path& child) {
     for (const fs::path& path : {child.parent_path() / name, fs::path(name)}) {
         if (isFile(path)) return path;
     }
     throw ConfigError(child.string() + ": extends names " + shown(name) +
-                      ", and there is no such file; the C++ client knows no shipped ones, so name a JSON file");
+                      ", but there is no such file; the C++ client has no shipped configs, so give the path of a "
+                      "JSON file");
 }
 
-/// Where a name alone would take the place of a block, its settings were meant.
+/// True if a value would replace one of these blocks by mistake, where a single setting of the block was meant.
 bool replacesBlock(const std::string& dotted, const Json& value) {
     return !value.is_null() && (dotted == "algorithm" || dotted == "environment" || dotted == "network");
 }
@@ -134,7 +135,7 @@ void merge(Json& base, const Json& change, const std::string& at) {
         if (old.is_object() && value.is_object()) {
             merge(old, value, at + name + ".");
         } else if (old.is_object() && replacesBlock(at + name, value)) {
-            refuse(at + name, value, "it would replace a whole block; name the setting, such as " + name + ".name");
+            refuse(at + name, value, "it would replace a whole block; give a single setting such as " + name + ".name");
         } else {
             old = value;
         }
@@ -154,11 +155,11 @@ Json takeParents(Json& settings, const fs::path& path) {
 }
 
 Json readExtended(const fs::path& path, std::vector<fs::path> children) {
-    const fs::path itself = fs::weakly_canonical(path);
-    if (std::find(children.begin(), children.end(), itself) != children.end()) {
+    const fs::path canonical = fs::weakly_canonical(path);
+    if (std::find(children.begin(), children.end(), canonical) != children.end()) {
         throw ConfigError(path.string() + " extends itself; remove one `extends`");
     }
-    children.push_back(itself);
+    children.push_back(canonical);
     Json settings = readOne(path);
     Json merged = Json::object();
     for (const Json& parent : takeParents(settings, path)) {
@@ -171,12 +172,12 @@ Json readExtended(const fs::path& path, std::vector<fs::path> children) {
 }  // namespace
 
 std::string readFile(const fs::path& path) {
-    // A directory can be opened like a file, but not read.
+    // Opening a directory succeeds, reading it does not.
     if (fs::is_directory(path)) throw std::system_error(EISDIR, std::generic_category());
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     std::ostringstream content;
-    // An empty file hands over nothing, which the stream takes for a failure.
+    // Inserting an empty file would set the stream's fail bit.
     if (file && file.peek() != std::ifstream::traits_type::eof()) content << file.rdbuf();
     if (!file.is_open() || file.bad() || content.fail()) throw std::system_error(errno, std::generic_category());
     return std::move(content).str();
@@ -184,8 +185,8 @@ std::string readFile(const fs::path& path) {
 
 Json parseBlock(const std::string& text, const std::string& source) {
     if (trimmed(text).empty()) throw ConfigError(source + " is empty; write settings such as " + example);
-    Inspector inspector(source);
-    Json::sax_parse(text, &inspector);
+    JsonChecker checker(source);
+    Json::sax_parse(text, &checker);
     Json settings = Json::parse(text);
     if (!settings.is_object()) {
         throw ConfigError(source + " holds " + shown(settings) + ", not a block of settings such as " + example);

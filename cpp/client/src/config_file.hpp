@@ -3,20 +3,21 @@
 #include <filesystem>
 #include <string>
 
-#include "values.hpp"
+#include "config_values.hpp"
 
 namespace rl4sys::client {
 
-/// The whole content of a file.
-/// \throws std::system_error if it cannot be read.
+/// Read a whole file.
+/// \throws std::system_error if the file cannot be read.
 std::string readFile(const std::filesystem::path& path);
 
-/// The block of settings in a text, which messages call `source`. Empty text is no block.
-/// \throws ConfigError if it is not JSON, names a setting twice, or holds what no config could.
+/// Parse a text as a block of settings; error messages refer to it as `source`.
+/// \throws ConfigError if the text is empty or not a JSON object, repeats a name, is nested too deeply or contains a
+///     number that is too large.
 Json parseBlock(const std::string& text, const std::string& source);
 
-/// The settings in a file, with those it `extends` under them.
-/// \throws ConfigError
+/// Read the settings in a file, merged over the settings of the files in `extends`.
+/// \throws ConfigError if one of the files is missing or invalid.
 Json readConfigFile(const std::filesystem::path& path);
 
 }  // namespace rl4sys::client

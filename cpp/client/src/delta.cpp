@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t word = 4;
 
-const char* const misfit = "a model's difference does not fit the model it starts from";
+const char* const sizeMismatch = "the delta of a model does not match the size of its base";
 
 class Inflater {
 public:
@@ -25,16 +25,16 @@ public:
     Inflater(const Inflater&) = delete;
     Inflater& operator=(const Inflater&) = delete;
 
-    /// The whole of what was compressed, if it is `size` bytes.
+    /// Inflate all of `compressed`, which must yield `size` bytes.
     std::string inflateAll(std::string_view compressed, std::size_t size) {
-        // One byte more, so that zlib reaches the end of the stream, or shows that there is too much.
+        // One extra byte lets zlib reach the end of the stream or reveal excess data.
         std::string inflated(size + 1, '\0');
         point(compressed, inflated);
         const int result = inflate(&stream_, Z_FINISH);
         if (result == Z_DATA_ERROR || result == Z_NEED_DICT) {
-            throw std::invalid_argument(std::string("a model's difference cannot be read: ") + problem());
+            throw std::invalid_argument(std::string("the delta of a model cannot be decompressed: ") + problem());
         }
-        if (result != Z_STREAM_END || stream_.avail_out != 1) throw std::invalid_argument(misfit);
+        if (result != Z_STREAM_END || stream_.avail_out != 1) throw std::invalid_argument(sizeMismatch);
         inflated.resize(size);
         return inflated;
     }
@@ -42,8 +42,8 @@ public:
 private:
     void point(std::string_view compressed, std::string& inflated) {
         constexpr std::size_t largest = std::numeric_limits<uInt>::max();
-        if (compressed.size() > largest || inflated.size() > largest) throw std::invalid_argument(misfit);
-        // zlib reads through a pointer that is not const, but does not write.
+        if (compressed.size() > largest || inflated.size() > largest) throw std::invalid_argument(sizeMismatch);
+        // zlib takes a non-const pointer but does not write through it.
         stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
         stream_.avail_in = static_cast<uInt>(compressed.size());
         stream_.next_out = reinterpret_cast<Bytef*>(inflated.data());
@@ -62,13 +62,13 @@ std::string digest(std::string_view content) {
     unsigned int size = 0;
     auto* const bytes = reinterpret_cast<unsigned char*>(result.data());
     if (EVP_Digest(content.data(), content.size(), bytes, &size, EVP_sha256(), nullptr) != 1) {
-        throw std::runtime_error("OpenSSL does not compute SHA-256 here");
+        throw std::runtime_error("OpenSSL does not support SHA-256");
     }
     result.resize(size);
     return result;
 }
 
-std::string applyDifference(std::string_view base, std::string_view compressed) {
+std::string applyDelta(std::string_view base, std::string_view compressed) {
     std::string content = Inflater().inflateAll(compressed, base.size());
     const std::string regrouped = content;
     const std::size_t words = base.size() / word;

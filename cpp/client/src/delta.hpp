@@ -4,15 +4,15 @@
 #include <string_view>
 
 /// \file
-/// The bytes of one snapshot as their difference from another's: `rl4sys.wire.delta` in Python.
+/// Deltas between two snapshots; same format as `rl4sys.wire.delta` in Python.
 
 namespace rl4sys::client {
 
-/// SHA-256, as 32 bytes.
+/// Return the SHA-256 digest, 32 bytes.
 std::string digest(std::string_view content);
 
-/// What `compressed` turns `base` into; never more bytes than `base` has, whatever `compressed` claims.
-/// \throws std::invalid_argument if it cannot be read or is of another length.
-std::string applyDifference(std::string_view base, std::string_view compressed);
+/// Apply a compressed delta to `base`. Output is limited to the size of `base`, even for malicious input.
+/// \throws std::invalid_argument if the delta cannot be decompressed or its length differs from `base`.
+std::string applyDelta(std::string_view base, std::string_view compressed);
 
 }  // namespace rl4sys::client

@@ -5,22 +5,22 @@
 #include <memory>
 
 #include "model.hpp"
-#include "rl4sys/recorder.hpp"
-#include "shipment.hpp"
+#include "rl4sys/core/recorder.hpp"
+#include "recording.hpp"
 
 namespace rl4sys::client {
 
-/// An episode under way: its recorder, and the model of its present fragment. Used again for another when it is over.
+/// Episode in progress: its recorder and the model of the current recording. Reused after its end.
 struct Episode {
     explicit Episode(const Spec& spec)
-        : recorder(spec.inputSize(), spec.choices, spec.actionSize(), spec.masked()) {}
+        : recorder(spec.inputSize(), spec.actionCount, spec.actionSize(), spec.masked()) {}
 
-    /// Whether it makes no further decision before it was asked whether to cut it.
+    /// True if no decision is possible before the next check for a cut.
     bool isFull() const noexcept { return recorder.steps() >= recorder.limit(); }
 
-    /// Differs for each that this object stood for, so that a decision of an earlier one is known for what it is.
+    /// Number of the episode, unique within a client. Distinguishes decisions of earlier episodes in the same object.
     std::atomic<std::uint64_t> number = 0;
-    std::uint64_t decisions = 0;  ///< How many were made; the last one may become the next step.
+    std::uint64_t decisions = 0;  ///< Number of decisions; the last one may become the next step.
     bool pending = false;
     bool cutDue = false;
     std::uint64_t version = 0;
@@ -29,7 +29,7 @@ struct Episode {
     Scratch scratch;
 };
 
-/// Draws that several threads take from; a decision's own are next to one another.
+/// Random draws shared by threads; each decision takes a contiguous range.
 class SharedDraws {
 public:
     explicit SharedDraws(std::uint64_t key) noexcept : key_(key) {}
@@ -38,10 +38,9 @@ public:
         return {key_, counter_.fetch_add(count, std::memory_order_relaxed)};
     }
 
-    /// Where it stands.
     Draws state() const noexcept { return {key_, counter_.load(std::memory_order_relaxed)}; }
 
-    void goOnFrom(std::uint64_t counter) noexcept { counter_.store(counter, std::memory_order_relaxed); }
+    void setCounter(std::uint64_t counter) noexcept { counter_.store(counter, std::memory_order_relaxed); }
 
 private:
     std::uint64_t key_;

@@ -6,156 +6,157 @@ namespace rl4sys::client {
 
 namespace {
 
-/// What remains where the last action's outcome is unknown: the last observation closes it.
-Fragment withoutLastStep(const Fragment& fragment) {
-    const std::size_t steps = fragment.reward.size();
+/// Drop the last step, whose outcome is unknown; its observation becomes the final one.
+RecordingView withoutLastStep(const RecordingView& view) {
+    const std::size_t steps = view.reward.size();
     const auto shorter = [](auto column, std::size_t rows) { return column.first(column.size() / rows * (rows - 1)); };
-    return {shorter(fragment.row, steps + 1), shorter(fragment.mask, steps + 1), shorter(fragment.choice, steps),
-            shorter(fragment.move, steps),    shorter(fragment.reward, steps),   shorter(fragment.logProb, steps),
-            fragment.memory};
+    return {shorter(view.row, steps + 1), shorter(view.mask, steps + 1), shorter(view.discreteAction, steps),
+            shorter(view.boxAction, steps), shorter(view.reward, steps), shorter(view.logProb, steps),
+            view.memory};
 }
 
 }  // namespace
 
-/// Made before the lock is taken, for what is better done when it is let go of.
-class Episodes::Afterwards {
+/// Actions deferred until the lock is released; construct it before taking the lock.
+class Episodes::DeferredActions {
 public:
-    explicit Afterwards(Episodes& episodes, const Episode* episode = nullptr)
+    explicit DeferredActions(Episodes& episodes, const Episode* episode = nullptr)
         : episodes_(episodes), model_(episode != nullptr ? episode->model : nullptr) {}
-    Afterwards(const Afterwards&) = delete;
-    Afterwards& operator=(const Afterwards&) = delete;
-    ~Afterwards() {
+    DeferredActions(const DeferredActions&) = delete;
+    DeferredActions& operator=(const DeferredActions&) = delete;
+    ~DeferredActions() {
         if (wakes_) episodes_.wake_();
-        if (complains_) episodes_.complain();
+        if (warnsStale_) episodes_.warnStale();
     }
 
     void wake() noexcept { wakes_ = true; }
-    void complain() noexcept { complains_ = true; }
+    void warnStale() noexcept { warnsStale_ = true; }
 
 private:
     Episodes& episodes_;
-    std::shared_ptr<const Model> model_;  ///< Should nobody else have it any more, it ends here.
+    std::shared_ptr<const Model> model_;  ///< Keeps the old model alive until the lock is released.
     bool wakes_ = false;
-    bool complains_ = false;
+    bool warnsStale_ = false;
 };
 
 Episode& Episodes::begin() {
-    Afterwards afterwards(*this);
-    Pace::Hold hold = pace_.hold();
-    Episode& episode = pace_.begin(hold, spec_);
-    startFragment(hold, episode, afterwards);
+    DeferredActions deferred(*this);
+    Pace::Lock lock = pace_.lock();
+    Episode& episode = pace_.beginEpisode(lock, spec_);
+    startRecording(lock, episode, deferred);
     return episode;
 }
 
-void Episodes::goOn(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
-    Afterwards afterwards(*this, &episode);
+void Episodes::cutIfDue(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
+    DeferredActions deferred(*this, &episode);
     Recorder& recorder = episode.recorder;
-    Pace::Hold hold = pace_.tryHold();
-    if (!hold) {
+    Pace::Lock lock = pace_.tryLock();
+    if (!lock) {
         if (recorder.steps() < pace_.maxSteps()) {
             recorder.setLimit(recorder.steps() + 1);
             return;
         }
-        hold = pace_.hold();
+        lock = pace_.lock();
     }
     if (recorder.steps() == 0) {
-        startFragment(hold, episode, afterwards);
-    } else if (pace_.isToBeCut(hold, episode)) {
-        ship(hold, close(episode, row, mask), afterwards);
-        startFragment(hold, episode, afterwards);
+        startRecording(lock, episode, deferred);
+    } else if (pace_.shouldCut(lock, episode)) {
+        submit(lock, closeRecording(episode, row, mask), deferred);
+        startRecording(lock, episode, deferred);
     }
 }
 
 void Episodes::cut(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
-    Afterwards afterwards(*this, &episode);
-    Pace::Hold hold = pace_.hold();
-    if (episode.recorder.steps() > 0) ship(hold, close(episode, row, mask), afterwards);
-    startFragment(hold, episode, afterwards);
+    DeferredActions deferred(*this, &episode);
+    Pace::Lock lock = pace_.lock();
+    if (episode.recorder.steps() > 0) submit(lock, closeRecording(episode, row, mask), deferred);
+    startRecording(lock, episode, deferred);
 }
 
 void Episodes::end(Episode& episode, std::span<const float> row, std::span<const bool> mask, bool truncated) {
-    Afterwards afterwards(*this, &episode);
-    std::unique_ptr<Shipment> shipment;
+    DeferredActions deferred(*this, &episode);
+    std::unique_ptr<Recording> recording;
     if (episode.recorder.steps() > 0) {
-        shipment = close(episode, row, mask);
-        shipment->terminated = !truncated;
-        shipment->truncated = truncated;
+        recording = closeRecording(episode, row, mask);
+        recording->terminated = !truncated;
+        recording->truncated = truncated;
     }
-    const Pace::Hold hold = pace_.hold();
-    if (shipment) ship(hold, std::move(shipment), afterwards);
-    pace_.stop(hold, episode);
+    const Pace::Lock lock = pace_.lock();
+    if (recording) submit(lock, std::move(recording), deferred);
+    pace_.endEpisode(lock, episode);
 }
 
-void Episodes::breakOff(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
-    Afterwards afterwards(*this, &episode);
-    std::unique_ptr<Shipment> shipment = closeBroken(episode, row, mask);
-    const Pace::Hold hold = pace_.hold();
-    if (shipment) ship(hold, std::move(shipment), afterwards);
-    pace_.stop(hold, episode);
+void Episodes::abandon(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
+    DeferredActions deferred(*this, &episode);
+    std::unique_ptr<Recording> recording = closeAbandoned(episode, row, mask);
+    const Pace::Lock lock = pace_.lock();
+    if (recording) submit(lock, std::move(recording), deferred);
+    pace_.endEpisode(lock, episode);
 }
 
-void Episodes::handOver() {
+void Episodes::submitAll() {
     closed_ = true;
-    Afterwards afterwards(*this);
-    const Pace::Hold hold = pace_.hold();
-    for (Episode* episode : pace_.running(hold)) {
+    DeferredActions deferred(*this);
+    const Pace::Lock lock = pace_.lock();
+    for (Episode* episode : pace_.runningEpisodes(lock)) {
         episode->pending = false;
-        pace_.renumber(hold, *episode);
-        if (std::unique_ptr<Shipment> shipment = closeBroken(*episode, {}, {})) {
-            ship(hold, std::move(shipment), afterwards);
+        pace_.renumber(lock, *episode);
+        if (std::unique_ptr<Recording> recording = closeAbandoned(*episode, {}, {})) {
+            submit(lock, std::move(recording), deferred);
         }
     }
 }
 
-void Episodes::complain() const {
-    log_(LogLevel::warning, "no newer model came within the patience of " + std::to_string(patience_.count()) +
-                                " s; going on with steps that may be too stale to be learnt from");
+void Episodes::warnStale() const {
+    log_(LogLevel::warning, "no newer model arrived within patience_seconds (" + std::to_string(patience_.count()) +
+                                " s); continuing with steps that may be too stale for training");
 }
 
-void Episodes::noteLateReward() {
+void Episodes::onLateReward() {
     if (!pace_.countLateReward()) return;
     log_(LogLevel::warning,
-         "a reward came after its trajectory had ended or been cut, and is lost; raise max_traj_length if rewards take "
-         "long. Further ones are only counted");
+         "a reward arrived after its trajectory had ended or been cut and is ignored; increase max_traj_length if "
+         "rewards are delayed. Further late rewards are only counted");
 }
 
-/// The steps of a fragment in the storage they were recorded in; the recorder goes on in another.
-std::unique_ptr<Shipment> Episodes::close(Episode& episode, std::span<const float> row, std::span<const bool> mask) {
-    std::unique_ptr<Shipment> shipment = outbox_.spare();
-    if (!shipment) shipment = std::make_unique<Shipment>();
-    shipment->version = episode.version;
-    shipment->episode = episode.number.load(std::memory_order_relaxed) - 1;
-    shipment->offset = episode.recorder.offset();
-    shipment->terminated = shipment->truncated = shipment->urgent = false;
-    shipment->fragment = episode.recorder.close(row, mask);
-    episode.recorder.exchange(shipment->storage);
-    shipment->bytes = sizeof(Shipment) + shipment->storage.bytes();
-    return shipment;
+/// Move the recorded steps with their storage into a recording; the recorder continues in another storage.
+std::unique_ptr<Recording> Episodes::closeRecording(Episode& episode, std::span<const float> row,
+                                                    std::span<const bool> mask) {
+    std::unique_ptr<Recording> recording = outbox_.takeSpare();
+    if (!recording) recording = std::make_unique<Recording>();
+    recording->version = episode.version;
+    recording->episode = episode.number.load(std::memory_order_relaxed) - 1;
+    recording->offset = episode.recorder.offset();
+    recording->terminated = recording->truncated = recording->urgent = false;
+    recording->columns = episode.recorder.close(row, mask);
+    episode.recorder.swapStorage(recording->storage);
+    recording->bytes = sizeof(Recording) + recording->storage.bytes();
+    return recording;
 }
 
-/// The fragment of an episode that breaks off; null if nothing is left of it.
-std::unique_ptr<Shipment> Episodes::closeBroken(Episode& episode, std::span<const float> row,
-                                                std::span<const bool> mask) {
+/// Close the recording of an abandoned episode; null if no complete step is left.
+std::unique_ptr<Recording> Episodes::closeAbandoned(Episode& episode, std::span<const float> row,
+                                                    std::span<const bool> mask) {
     if (episode.recorder.steps() < (row.empty() ? 2 : 1)) {
         episode.recorder.drop(episode.recorder.steps());
         return nullptr;
     }
-    std::unique_ptr<Shipment> shipment = close(episode, row, mask);
-    if (row.empty()) shipment->fragment = withoutLastStep(shipment->fragment);
-    return shipment;
+    std::unique_ptr<Recording> recording = closeRecording(episode, row, mask);
+    if (row.empty()) recording->columns = withoutLastStep(recording->columns);
+    return recording;
 }
 
-void Episodes::ship(const Pace::Hold& hold, std::unique_ptr<Shipment> shipment, Afterwards& afterwards) {
-    pace_.number(hold, *shipment);
-    outbox_.put(std::move(shipment));
-    afterwards.wake();
+void Episodes::submit(const Pace::Lock& lock, std::unique_ptr<Recording> recording, DeferredActions& deferred) {
+    pace_.assignSequence(lock, *recording);
+    outbox_.put(std::move(recording));
+    deferred.wake();
 }
 
-void Episodes::startFragment(Pace::Hold& hold, Episode& episode, Afterwards& afterwards) {
+void Episodes::startRecording(Pace::Lock& lock, Episode& episode, DeferredActions& deferred) {
     const Seconds patience = closed_ ? Seconds::zero() : patience_;
-    if (!pace_.waitUntilFresh(hold, patience) && !impatient_.exchange(true)) afterwards.complain();
-    // The server is told which version is acted by.
-    if (pace_.startFragment(hold, episode)) afterwards.wake();
+    if (!pace_.waitUntilFresh(lock, patience) && !warnedStale_.exchange(true)) deferred.warnStale();
+    // Wake the link to report the adopted version.
+    if (pace_.startRecording(lock, episode)) deferred.wake();
 }
 
 }  // namespace rl4sys::client

@@ -11,47 +11,48 @@
 
 namespace rl4sys::client {
 
-/// The rare events of a client's trajectories: they begin, are cut, end, break off, and are handed to the link.
+/// Infrequent events of episodes: begin, cut, end, abandon, and submission of recordings to the outbox.
 ///
-/// Several threads may use it, each for episodes of its own.
+/// Thread-safe if each thread uses its own episodes.
 class Episodes {
 public:
     Episodes(const Spec& spec, Pace& pace, Outbox& outbox, std::function<void()> wake, Seconds patience, Log log)
         : spec_(spec), pace_(pace), outbox_(outbox), wake_(std::move(wake)), patience_(patience),
           log_(std::move(log)) {}
 
-    /// A new episode by the newest model, of which there must be one.
+    /// Begin an episode with the newest model, which must exist.
     Episode& begin();
 
-    /// Where a fragment has reached its limit: cut it before `row`, unless rewards are missing; or let it be.
+    /// Cut a full recording before `row` if a cut is due and no rewards are missing; otherwise raise its limit.
     ///
-    /// While another thread has the lock, the fragment just goes on: this does not wait, unless the fragment is as
-    /// long as one can be, or the config asks for patience.
-    void goOn(Episode& episode, std::span<const float> row, std::span<const bool> mask);
+    /// If another thread holds the lock, the recording continues for one step. Waits only if the recording has the
+    /// maximum length or the config sets a patience.
+    void cutIfDue(Episode& episode, std::span<const float> row, std::span<const bool> mask);
 
-    /// Cut the fragment before `row` in any case.
+    /// Cut the recording before `row` unconditionally.
     void cut(Episode& episode, std::span<const float> row, std::span<const bool> mask);
 
-    /// The episode is over; `row` is what the last action led to, empty if that is not known.
+    /// End the episode. `row` is the observation after the last action; empty if unknown.
     void end(Episode& episode, std::span<const float> row, std::span<const bool> mask, bool truncated);
 
-    /// Its next step is unknown. Without `row` so is what the last action led to, and that step is left out.
-    void breakOff(Episode& episode, std::span<const float> row = {}, std::span<const bool> mask = {});
+    /// End an episode that cannot be continued. `row` is the observation after the last action; without it the last
+    /// step is dropped, because its outcome is unknown.
+    void abandon(Episode& episode, std::span<const float> row = {}, std::span<const bool> mask = {});
 
-    /// Hand over what all of them have, and be patient no more; no other thread may be using them.
-    void handOver();
+    /// Submit the steps of all episodes and stop waiting for newer models. No other thread may use the episodes.
+    void submitAll();
 
-    void noteLateReward();
+    void onLateReward();
 
 private:
-    void complain() const;
+    void warnStale() const;
 
-    class Afterwards;
+    class DeferredActions;
 
-    std::unique_ptr<Shipment> close(Episode& episode, std::span<const float> row, std::span<const bool> mask);
-    std::unique_ptr<Shipment> closeBroken(Episode& episode, std::span<const float> row, std::span<const bool> mask);
-    void ship(const Pace::Hold& hold, std::unique_ptr<Shipment> shipment, Afterwards& afterwards);
-    void startFragment(Pace::Hold& hold, Episode& episode, Afterwards& afterwards);
+    std::unique_ptr<Recording> closeRecording(Episode& episode, std::span<const float> row, std::span<const bool> mask);
+    std::unique_ptr<Recording> closeAbandoned(Episode& episode, std::span<const float> row, std::span<const bool> mask);
+    void submit(const Pace::Lock& lock, std::unique_ptr<Recording> recording, DeferredActions& deferred);
+    void startRecording(Pace::Lock& lock, Episode& episode, DeferredActions& deferred);
 
     const Spec& spec_;
     Pace& pace_;
@@ -59,7 +60,7 @@ private:
     std::function<void()> wake_;
     Seconds patience_;
     Log log_;
-    std::atomic<bool> impatient_ = false;
+    std::atomic<bool> warnedStale_ = false;
     std::atomic<bool> closed_ = false;
 };
 

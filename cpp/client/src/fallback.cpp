@@ -9,7 +9,7 @@ namespace rl4sys::client {
 
 namespace {
 
-/// What an exception of the program's own says, whatever it is.
+/// Return the message of an exception of any type.
 std::string describe(const std::exception_ptr& problem) {
     try {
         std::rethrow_exception(problem);
@@ -21,69 +21,70 @@ std::string describe(const std::exception_ptr& problem) {
 }
 
 void addFailure(std::string& reason, const std::string& problem) {
-    reason += "; and the fallback function failed: " + problem;
+    reason += "; the fallback function failed: " + problem;
 }
 
-std::string textOf(std::span<const std::int64_t> choices) {
+std::string textOf(std::span<const std::int64_t> acts) {
     std::string text;
-    for (const std::int64_t choice : choices) text += (text.empty() ? "" : ", ") + std::to_string(choice);
+    for (const std::int64_t act : acts) text += (text.empty() ? "" : ", ") + std::to_string(act);
     return text;
 }
 
-/// The program's own function, whichever fits: one choice is one of several parts too.
-decltype(AgentOptions::fallbackChoices) choicesFunction(const Spec& spec, const AgentOptions& options) {
-    if (!spec.several.empty() || !options.fallbackChoice) return options.fallbackChoices;
-    return [function = options.fallbackChoice](std::span<const float> observation, std::span<const bool> mask,
-                                               std::span<std::int64_t> choices) {
-        choices.front() = function(observation, mask);
+/// Return the fallback function of the host. A function for Discrete actions is wrapped to write a single part.
+decltype(AgentOptions::fallbackActs) actsFunction(const Spec& spec, const AgentOptions& options) {
+    if (!spec.multiDiscrete.empty() || !options.fallbackAct) return options.fallbackActs;
+    return [function = options.fallbackAct](std::span<const float> observation, std::span<const bool> mask,
+                                            std::span<std::int64_t> acts) {
+        acts.front() = function(observation, mask);
     };
 }
 
 }  // namespace
 
-Fallback::Fallback(const Settings& settings, const AgentOptions& options)
-    : settings_(settings), choicesFunction_(choicesFunction(settings.spec, options)),
+Fallback::Fallback(const ClientConfig& config, const AgentOptions& options)
+    : config_(config), actsFunction_(actsFunction(config.spec, options)),
       valuesFunction_(options.fallbackValues) {}
 
-void Fallback::choose(std::span<const float> observation, std::span<const bool> mask,
-                      std::span<std::int64_t> choices, std::string& reason) const {
-    settings_.spec.chooseFirst(mask, choices);
-    if (choicesFunction_) {
+void Fallback::chooseDiscrete(std::span<const float> observation, std::span<const bool> mask,
+                              std::span<std::int64_t> acts, std::string& reason) const {
+    config_.spec.firstLegal(mask, acts);
+    if (actsFunction_) {
         try {
-            choicesFunction_(observation, mask, choices);
-            if (settings_.spec.allows(choices, mask)) return;
-            addFailure(reason, "its choice " + textOf(choices) + " is not legal");
+            actsFunction_(observation, mask, acts);
+            if (config_.spec.isLegal(acts, mask)) return;
+            addFailure(reason, "its action " + textOf(acts) + " is not legal");
         } catch (...) {
             addFailure(reason, describe(std::current_exception()));
         }
-        settings_.spec.chooseFirst(mask, choices);
+        config_.spec.firstLegal(mask, acts);
     }
-    const std::vector<std::int64_t>& written = settings_.fallbackChoices;
-    if (!written.empty() && settings_.spec.allows(written, mask)) std::ranges::copy(written, choices.begin());
+    const std::vector<std::int64_t>& written = config_.fallbackActs;
+    if (!written.empty() && config_.spec.isLegal(written, mask)) std::ranges::copy(written, acts.begin());
 }
 
-void Fallback::move(std::span<const float> observation, std::span<float> values, std::string& reason) const {
-    const auto otherwise = [&] {
+void Fallback::chooseContinuous(std::span<const float> observation, std::span<float> values,
+                                std::string& reason) const {
+    const auto useConfigured = [&] {
         std::ranges::fill(values, 0.0f);
-        std::ranges::copy(settings_.fallbackValues, values.begin());
-        legalize(settings_.spec.action, values, values);
+        std::ranges::copy(config_.fallbackValues, values.begin());
+        legalize(config_.spec.action, values, values);
     };
-    otherwise();
+    useConfigured();
     if (!valuesFunction_) return;
     try {
         valuesFunction_(observation, values);
         if (isLegal(values)) return;
-        addFailure(reason, "its numbers are not within the action's bounds");
+        addFailure(reason, "its values are outside of the action's bounds");
     } catch (...) {
         addFailure(reason, describe(std::current_exception()));
     }
-    otherwise();
+    useConfigured();
 }
 
 bool Fallback::isLegal(std::span<const float> values) const noexcept {
-    const Box& action = settings_.spec.action;
+    const Box& action = config_.spec.action;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        // Not the other way round: a NaN is neither below nor above anything.
+        // The negated form also rejects NaN.
         if (!(values[i] >= action.lowAt(i) && values[i] <= action.highAt(i))) return false;
     }
     return true;

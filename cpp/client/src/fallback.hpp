@@ -5,33 +5,32 @@
 #include <string>
 
 #include "rl4sys/agent.hpp"
-#include "settings.hpp"
+#include "client_config.hpp"
 
 namespace rl4sys::client {
 
-/// What is done where the policy cannot decide, always something legal: what the program's own function says, or the
-/// config's action, where that is legal; else the first legal choices, or zeros within bounds.
+/// Selects a legal action when the policy cannot decide: the result of the program's function or the action in the
+/// config, if legal; otherwise the first legal action, or zeros clipped to the bounds.
 class Fallback {
 public:
-    Fallback(const Settings& settings, const AgentOptions& options);
+    Fallback(const ClientConfig& config, const AgentOptions& options);
 
-    /// A choice for each part, written to `choices`; `reason` gets what came of the program's own function, if that
-    /// failed.
-    void choose(std::span<const float> observation, std::span<const bool> mask, std::span<std::int64_t> choices,
-                std::string& reason) const;
+    /// Write one discrete action per part to `acts`. Appends the error of a failed fallback function to `reason`.
+    void chooseDiscrete(std::span<const float> observation, std::span<const bool> mask, std::span<std::int64_t> acts,
+                        std::string& reason) const;
 
-    /// Numbers, written to `values`.
-    void move(std::span<const float> observation, std::span<float> values, std::string& reason) const;
+    /// Write a continuous action to `values`; see `chooseDiscrete`.
+    void chooseContinuous(std::span<const float> observation, std::span<float> values, std::string& reason) const;
 
 private:
     bool isLegal(std::span<const float> values) const noexcept;
 
-    const Settings& settings_;
-    decltype(AgentOptions::fallbackChoices) choicesFunction_;
+    const ClientConfig& config_;
+    decltype(AgentOptions::fallbackActs) actsFunction_;
     decltype(AgentOptions::fallbackValues) valuesFunction_;
 };
 
-/// Bring each number of an action within its bounds.
+/// Clip an action to its bounds.
 void legalize(const Box& action, std::span<const float> drawn, std::span<float> values) noexcept;
 
 }  // namespace rl4sys::client

@@ -11,26 +11,27 @@ namespace rl4sys::client {
 namespace {
 
 constexpr Seconds firstDelay{0.1};
-constexpr Seconds longestDelay{5.0};
+constexpr Seconds maxDelay{5.0};
 constexpr Seconds refusedDelay{30.0};
-constexpr Seconds reachTime{1.0};
-/// A connection that lasted so long was a good one: the next failure is met afresh.
+constexpr Seconds reachTimeout{1.0};
+/// A connection of at least this duration resets the retry delay.
 constexpr Seconds steadyTime{1.0};
-constexpr std::size_t longestProblem = 4000;
-constexpr std::size_t mostKnownProblems = 100;
+constexpr std::size_t maxErrorLength = 4000;
+constexpr std::size_t maxLoggedErrors = 100;
 
 bool differ(const v1::Report& a, const v1::Report& b) { return a.SerializeAsString() != b.SerializeAsString(); }
 
 }  // namespace
 
-Link::Link(Identity identity, OpenStream openStream, Outbox& outbox, Pace& pace, std::size_t sendFrequency, Log log)
+Link::Link(ClientIdentity identity, OpenStream openStream, Outbox& outbox, Pace& pace, std::size_t sendFrequency,
+           Log log)
     : identity_(std::move(identity)), openStream_(std::move(openStream)), outbox_(outbox), pace_(pace),
       sendFrequency_(sendFrequency), log_(std::move(log)), jitter_(identity_.hello.instance()) {}
 
 Link::~Link() { close(); }
 
 void Link::start() {
-    // Signals are the host's affair. One that comes upon this thread, such as that of a file grown too large, would end it.
+    // Block all signals: the host handles them, and a SIGXFSZ on this thread would end the process.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -48,7 +49,7 @@ void Link::waitUntilAnswered(Seconds timeout, bool model) {
     const Clock::time_point startedAt = Clock::now();
     pace_.waitFor(timeout, [&] {
         const bool served = model ? pace_.hasModel() : connected();
-        const bool unreachable = failures_ > 0 && Clock::now() - startedAt >= reachTime;
+        const bool unreachable = failures_ > 0 && Clock::now() - startedAt >= reachTimeout;
         return served || unreachable || !refusal().empty();
     });
 }
@@ -65,7 +66,7 @@ std::string Link::act(const v1::ActRequest& request, Seconds timeout, v1::ActRep
         const std::lock_guard lock(mutex_);
         if (connected_) stream = stream_;
     }
-    if (!stream) return "the server is away";
+    if (!stream) return "not connected to the server";
     return stream->act(request, timeout, reply);
 }
 
@@ -87,145 +88,147 @@ std::string Link::refusal() const {
 
 void Link::run() {
     while (!stopping_) {
-        guarded([this] { converse(); });
-        guarded([this] { disconnect(); });
-        guarded([this] { rest(delay()); });
+        runGuarded([this] { runConnection(); });
+        runGuarded([this] { disconnect(); });
+        runGuarded([this] { waitBeforeRetry(retryDelay()); });
     }
-    guarded([this] { outbox_.park(); });
-    pace_.announce();
+    runGuarded([this] { outbox_.persist(); });
+    pace_.notifyWaiters();
 }
 
-/// The edge of the thread: the host must not lose its link to a mistake of ours, or to a lack of memory.
-void Link::guarded(const std::function<void()>& part) noexcept {
+/// Run a part of the loop and catch all exceptions: a bug or lack of memory must not end the link's thread.
+void Link::runGuarded(const std::function<void()>& part) noexcept {
     try {
         part();
     } catch (const std::exception& problem) {
         try {
-            note(std::string("the link to the server failed and starts again: ") + problem.what(), LogLevel::error);
+            reportError(std::string("the link to the server failed and is restarted: ") + problem.what(),
+                        LogLevel::error);
         } catch (const std::exception&) {
-            // There is not even memory to say so; what it was about is tried again.
+            // Out of memory even for the log; the work is retried.
         }
     }
 }
 
-void Link::converse() {
+void Link::runConnection() {
     if (stopping_) return;
-    talk_ = std::make_unique<Conversation>(openStream_([this] { wake(); }), outbox_, sendFrequency_, log_);
+    connection_ = std::make_unique<Connection>(openStream_([this] { wake(); }), outbox_, sendFrequency_, log_);
     {
         const std::lock_guard lock(mutex_);
-        stream_ = talk_->sharedStream();
+        stream_ = connection_->sharedStream();
     }
     v1::ClientMessage first;
     *first.mutable_hello() = hello();
-    talk_->stream().send(std::move(first));
+    connection_->stream().send(std::move(first));
     while (!stopping_) {
-        bell_.wait(outbox_.unsettled() ? Seconds::zero() : talk_->nextLook());
-        if (!handle(*talk_)) return;
-        sayWhatIsDue(*talk_);
-        sendLeftovers(*talk_);
+        wakeEvent_.wait(outbox_.hasIncoming() ? Seconds::zero() : connection_->timeUntilDue());
+        if (!handleMessages(*connection_)) return;
+        sendDue(*connection_);
+        sendAbandonedSpools(*connection_);
     }
 }
 
 void Link::disconnect() {
-    const bool steady = talk_ && talk_->welcomed() && talk_->age() >= steadyTime;
+    const bool steady = connection_ && connection_->welcomed() && connection_->age() >= steadyTime;
     failures_ = steady ? 0 : failures_ + 1;
     {
         const std::lock_guard lock(mutex_);
         stream_.reset();
     }
-    leftover_.reset();
-    talk_.reset();
+    spoolSender_.reset();
+    connection_.reset();
     setConnected(false);
 }
 
-/// Hear what there is; false if the conversation is over.
-bool Link::handle(Conversation& talk) {
-    while (const v1::ServerMessage* message = talk.stream().received()) {
-        const bool goesOn = hear(*message, talk);
-        talk.stream().heard();
-        if (!goesOn) return false;
+/// Process received messages. Returns false if the connection is over.
+bool Link::handleMessages(Connection& connection) {
+    while (const v1::ServerMessage* message = connection.stream().received()) {
+        const bool stays = onMessage(*message, connection);
+        connection.stream().consume();
+        if (!stays) return false;
     }
-    if (const std::optional<Ending> ending = talk.stream().ended()) {
-        noteEnd(*ending, talk);
+    if (const std::optional<StreamEnd> end = connection.stream().ended()) {
+        onStreamEnd(*end, connection);
         return false;
     }
-    return talk.welcomed() || talk.age() < welcomeTime;
+    return connection.welcomed() || connection.age() < welcomeTimeout;
 }
 
-bool Link::hear(const v1::ServerMessage& message, Conversation& talk) {
+bool Link::onMessage(const v1::ServerMessage& message, Connection& connection) {
     switch (message.kind_case()) {
         case v1::ServerMessage::kWelcome:
-            accept(message.welcome(), talk);
+            onWelcome(message.welcome(), connection);
             return true;
         case v1::ServerMessage::kAck:
             outbox_.acknowledge(message.ack().sequence());
-            pace_.announce();
+            pace_.notifyWaiters();
             return true;
         case v1::ServerMessage::kSnapshot:
-            return !talk.welcomed() || identity_.hello.remote() || adopt(message.snapshot(), talk.lineage());
+            return !connection.welcomed() || identity_.hello.remote() ||
+                   onSnapshot(message.snapshot(), connection.lineage());
         case v1::ServerMessage::kProblem:
-            return noteProblem(message.problem());
+            return onProblem(message.problem());
         default:
             return true;
     }
 }
 
-void Link::accept(const v1::Welcome& welcome, Conversation& talk) {
-    talk.accept(welcome);
-    leftovers_ = spoolDirectories(identity_.spools);
-    std::ranges::reverse(leftovers_);
+void Link::onWelcome(const v1::Welcome& welcome, Connection& connection) {
+    connection.onWelcome(welcome);
+    abandonedSpools_ = spoolDirectories(identity_.spools);
+    std::ranges::reverse(abandonedSpools_);
     {
         const std::lock_guard lock(mutex_);
         refusal_.clear();
     }
     reported_.reset();
     const auto staleness = welcome.has_max_staleness() ? std::optional(welcome.max_staleness()) : std::nullopt;
-    pace_.restrict(staleness, welcome.max_trajectory_steps());
+    pace_.setServerLimits(staleness, welcome.max_trajectory_steps());
     setConnected(true);
     log_(LogLevel::debug, "welcomed by rl4sys " + welcome.release() + ", lineage " + welcome.lineage());
 }
 
-/// Build the model and publish it; false if it cannot be read, and then it is asked for anew and whole.
-bool Link::adopt(const v1::Snapshot& message, const std::string& lineage) {
-    const bool newer = !held_ || held_->lineage != lineage || message.version() > held_->version;
+/// Build and publish a model. Returns false if it is invalid; the next connection then requests the full model.
+bool Link::onSnapshot(const v1::Snapshot& message, const std::string& lineage) {
+    const bool newer = !heldModel_ || heldModel_->lineage != lineage || message.version() > heldModel_->version;
     if (!newer && !identity_.hello.has_pinned_version()) return true;
     try {
-        held_ = readModel(message, lineage, held_.get(), identity_.spec);
+        heldModel_ = readModel(message, lineage, heldModel_.get(), identity_.spec);
     } catch (const std::invalid_argument& problem) {
-        note(std::string("a model could not be used: ") + problem.what(), LogLevel::warning);
-        holdNothing_ = true;
+        reportError(std::string("the received model is invalid: ") + problem.what(), LogLevel::warning);
+        requestFullModel_ = true;
         return false;
     }
-    holdNothing_ = false;
-    pace_.publish(held_);
-    log_(LogLevel::debug, "version " + std::to_string(held_->version) + " arrived");
+    requestFullModel_ = false;
+    pace_.publish(heldModel_);
+    log_(LogLevel::debug, "version " + std::to_string(heldModel_->version) + " arrived");
     return true;
 }
 
-void Link::sayWhatIsDue(Conversation& talk) {
-    if (!talk.welcomed()) {
-        outbox_.settle();
+void Link::sendDue(Connection& connection) {
+    if (!connection.welcomed()) {
+        outbox_.encodeIncoming();
         return;
     }
-    warnOfDrops();
+    warnIfDropping();
     if (outbox_.waitingSteps() == 0) flushing_ = false;
-    if (flushing_) talk.hurry();
-    stepsSent_ += talk.sendWaiting();
-    report(talk);
+    if (flushing_) connection.sendImmediately();
+    stepsSent_ += connection.sendWaiting();
+    sendReport(connection);
 }
 
-/// Tell at once when a model was adopted, else at most once a second, and only what changed.
-void Link::report(Conversation& talk) {
-    const Figures figures = pace_.figures();
-    const std::uint64_t version = figures.adoptedVersion.value_or(0);
+/// Send a report: immediately after a model was adopted, otherwise at most once per second and only if it changed.
+void Link::sendReport(Connection& connection) {
+    const DecisionStatistics decisions = pace_.statistics();
+    const std::uint64_t version = decisions.adoptedVersion.value_or(0);
     const bool adopted = !reported_ || reported_->adopted_version() != version;
-    if (!talk.stream().ready() || (!adopted && Clock::now() - reportedAt_ < longestWait)) return;
+    if (!connection.stream().ready() || (!adopted && Clock::now() - reportedAt_ < maxSendDelay)) return;
     v1::Report report;
     report.set_adopted_version(version);
-    report.set_decisions(figures.decisions);
-    report.set_fallback_decisions(figures.fallbackDecisions);
+    report.set_decisions(decisions.decisions);
+    report.set_fallback_decisions(decisions.fallbackDecisions);
     report.set_dropped_steps(outbox_.droppedSteps());
-    report.set_late_rewards(figures.lateRewards);
+    report.set_late_rewards(decisions.lateRewards);
     report.set_outbox_bytes(outbox_.memoryBytes());
     report.set_spool_bytes(outbox_.spoolBytes());
     if (reported_ && !differ(report, *reported_)) return;
@@ -233,106 +236,109 @@ void Link::report(Conversation& talk) {
     reportedAt_ = Clock::now();
     v1::ClientMessage message;
     *message.mutable_report() = std::move(report);
-    talk.stream().send(std::move(message));
+    connection.stream().send(std::move(message));
 }
 
 v1::Hello Link::hello() const {
     v1::Hello hello = identity_.hello;
-    if (held_ && !holdNothing_) {
-        hello.mutable_held()->set_lineage(held_->lineage);
-        hello.mutable_held()->set_version(held_->version);
-        hello.mutable_held()->set_digest(held_->digest);
+    if (heldModel_ && !requestFullModel_) {
+        hello.mutable_held()->set_lineage(heldModel_->lineage);
+        hello.mutable_held()->set_version(heldModel_->version);
+        hello.mutable_held()->set_digest(heldModel_->digest);
     }
     return hello;
 }
 
-bool Link::noteProblem(const v1::Problem& problem) {
+bool Link::onProblem(const v1::Problem& problem) {
     if (problem.kind() == v1::Problem::REFUSED) {
-        noteRefusal("the server refused this client: " + problem.message());
+        setRefusal("the server refused this client: " + problem.message());
         return false;
     }
     if (problem.kind() == v1::Problem::TRAJECTORY_REFUSED) ++trajectoriesRefused_;
-    note(problem.message(), LogLevel::warning);
+    reportError(problem.message(), LogLevel::warning);
     return true;
 }
 
-void Link::noteEnd(const Ending& ending, const Conversation& talk) {
+void Link::onStreamEnd(const StreamEnd& end, const Connection& connection) {
     if (stopping_ || !refusal().empty()) return;
-    const std::string& text = ending.message;
-    if (ending.kind == Ending::Kind::unauthenticated) {
-        noteRefusal("the server refused this client: " + text + "; check server.token");
-    } else if (ending.kind == Ending::Kind::denied) {
-        noteRefusal("the server refused this client: " + text + "; check server.token and policy_id");
+    const std::string& text = end.message;
+    if (end.kind == StreamEnd::Kind::unauthenticated) {
+        setRefusal("the server refused this client: " + text + "; check server.token");
+    } else if (end.kind == StreamEnd::Kind::denied) {
+        setRefusal("the server refused this client: " + text + "; check server.token and policy_id");
     } else {
         setLastProblem(text);
-        log_(talk.welcomed() ? LogLevel::warning : LogLevel::debug, "the connection to the server ended: " + text);
+        const LogLevel level = connection.welcomed() ? LogLevel::warning : LogLevel::debug;
+        log_(level, "the connection to the server ended: " + text);
     }
 }
 
-void Link::noteRefusal(const std::string& text) {
-    note(text, LogLevel::error);
+void Link::setRefusal(const std::string& text) {
+    reportError(text, LogLevel::error);
     {
         const std::lock_guard lock(mutex_);
-        refusal_ = text.substr(0, longestProblem);
+        refusal_ = text.substr(0, maxErrorLength);
     }
-    pace_.announce();
+    pace_.notifyWaiters();
 }
 
-/// Remember a problem; log it the first time.
-void Link::note(const std::string& text, LogLevel level) {
-    const std::string cut = text.substr(0, longestProblem);
+/// Store an error message as the last problem and log it the first time.
+void Link::reportError(const std::string& text, LogLevel level) {
+    const std::string cut = text.substr(0, maxErrorLength);
     setLastProblem(cut);
-    if (knownProblems_.size() < mostKnownProblems && knownProblems_.insert(cut).second) log_(level, cut);
+    if (loggedErrors_.size() < maxLoggedErrors && loggedErrors_.insert(cut).second) log_(level, cut);
 }
 
 void Link::setLastProblem(const std::string& text) {
     const std::lock_guard lock(mutex_);
-    lastProblem_ = text.substr(0, longestProblem);
+    lastProblem_ = text.substr(0, maxErrorLength);
 }
 
 void Link::setConnected(bool connected) {
     connected_ = connected;
-    pace_.announce();
+    pace_.notifyWaiters();
 }
 
-void Link::warnOfDrops() {
-    if (outbox_.droppedSteps() == 0 || std::exchange(warnedOfDrops_, true)) return;
-    log_(LogLevel::warning, "steps are given up, the oldest first: the server is away or too slow, and outbox and spool "
-                            "are full. Further ones are only counted");
+void Link::warnIfDropping() {
+    if (outbox_.droppedSteps() == 0 || std::exchange(warnedDropping_, true)) return;
+    log_(LogLevel::warning, "dropping the oldest steps: outbox and spool are full because the server is unreachable "
+                            "or too slow. Further dropped steps are only counted");
 }
 
-/// Exponential backoff with full jitter, so that clients of a server that died do not come back as one.
-Seconds Link::delay() {
+/// Return the delay before the next attempt: exponential backoff with full jitter, so that the clients of a failed
+/// server do not reconnect all at once.
+Seconds Link::retryDelay() {
     if (!refusal().empty()) return refusedDelay;
     const std::uint32_t doublings = std::min<std::uint32_t>(failures_ > 0 ? failures_ - 1 : 0, 10);
-    const Seconds ceiling = std::min(longestDelay, firstDelay * static_cast<double>(1u << doublings));
+    const Seconds ceiling = std::min(maxDelay, firstDelay * static_cast<double>(1u << doublings));
     return ceiling * std::uniform_real_distribution<double>()(jitter_);
 }
 
-/// Wait before the next attempt, keeping what comes in meanwhile in bounds.
-void Link::rest(Seconds seconds) {
+/// Wait before the next attempt and encode recordings in the meantime.
+void Link::waitBeforeRetry(Seconds seconds) {
     const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds);
     while (!stopping_ && Clock::now() < until) {
-        bell_.wait(outbox_.unsettled() ? Seconds::zero() : Seconds(until - Clock::now()));
-        outbox_.settle();
-        warnOfDrops();
+        wakeEvent_.wait(outbox_.hasIncoming() ? Seconds::zero() : Seconds(until - Clock::now()));
+        outbox_.encodeIncoming();
+        warnIfDropping();
     }
 }
 
-/// Send what processes of this client that died had on disk, each under the name it had; the living come first.
-void Link::sendLeftovers(const Conversation& talk) {
-    if (!talk.welcomed() || (!identity_.hello.remote() && !pace_.hasModel())) return;
-    while (!leftover_ && !leftovers_.empty()) {
-        const std::filesystem::path directory = std::move(leftovers_.back());
-        leftovers_.pop_back();
-        std::unique_ptr<Spool> spool = Spool::ofTheDead(directory);
+/// Send the spools of terminated instances of this client, each with its own Hello. The current instance has
+/// priority.
+void Link::sendAbandonedSpools(const Connection& connection) {
+    if (!connection.welcomed() || (!identity_.hello.remote() && !pace_.hasModel())) return;
+    while (!spoolSender_ && !abandonedSpools_.empty()) {
+        const std::filesystem::path directory = std::move(abandonedSpools_.back());
+        abandonedSpools_.pop_back();
+        std::unique_ptr<Spool> spool = Spool::openAbandoned(directory);
         if (!spool) continue;
-        log_(LogLevel::debug, "sending what an earlier process of this client left in " + directory.string());
-        leftover_ = std::make_unique<Leftover>(std::move(spool), openStream_, [this] { wake(); }, log_);
+        log_(LogLevel::debug, "sending the spool of an earlier process of this client: " + directory.string());
+        spoolSender_ = std::make_unique<SpoolSender>(std::move(spool), openStream_, [this] { wake(); }, log_);
     }
-    if (!leftover_ || leftover_->advance() == Leftover::Progress::underWay) return;
-    leftover_.reset();
-    // There may be another.
+    if (!spoolSender_ || spoolSender_->advance() == SpoolSender::Progress::sending) return;
+    spoolSender_.reset();
+    // Wake this thread again to check for another spool.
     wake();
 }
 

@@ -12,40 +12,42 @@
 #include <thread>
 #include <vector>
 
-#include "leftover.hpp"
+#include "spool_sender.hpp"
 
 namespace rl4sys::client {
 
-/// Who a client is to the server, and where its trajectories are kept.
-struct Identity {
+/// Identity of a client towards the server, and the directory of its spools.
+struct ClientIdentity {
     v1::Hello hello;
     Spec spec;
     std::filesystem::path spools;
 };
 
-/// The thread that talks to the training server, so that the host never does: it connects, sends what the outbox
-/// holds, publishes the models that come, and connects again when the connection breaks.
+/// Background thread for all communication with the training server: connects, sends the outbox, publishes received
+/// models and reconnects after failures.
 class Link {
 public:
-    Link(Identity identity, OpenStream openStream, Outbox& outbox, Pace& pace, std::size_t sendFrequency, Log log);
+    Link(ClientIdentity identity, OpenStream openStream, Outbox& outbox, Pace& pace, std::size_t sendFrequency,
+         Log log);
     ~Link();
 
     void start();
 
-    /// Look for something to send. Never waits.
-    void wake() { bell_.ring(); }
+    /// Wake the thread to look for work. Never blocks.
+    void wake() { wakeEvent_.notify(); }
 
-    /// Wait until the server has refused or welcomed this client, with `model` until it has sent one. One that cannot
-    /// even be reached is not waited for as long as one that is making a policy.
+    /// Wait until the server has welcomed or refused this client and, if `model` is set, has sent a model. Gives up
+    /// early if the server is unreachable.
     void waitUntilAnswered(Seconds timeout, bool model);
 
-    /// Wait until everything handed over is acknowledged.
+    /// Wait until all submitted recordings are acknowledged. Returns false on timeout.
     bool flush(Seconds timeout);
 
-    /// One decision by the server; at once a failure while there is no connection.
+    /// Request one decision from the server. Returns an error message, or an empty string on success. Fails immediately
+    /// if there is no connection.
     std::string act(const v1::ActRequest& request, Seconds timeout, v1::ActReply& reply);
 
-    /// End the conversation and put what is left on disk.
+    /// Close the connection and write unsent trajectories to disk.
     void close();
 
     bool connected() const noexcept { return connected_; }
@@ -53,58 +55,58 @@ public:
     std::uint64_t trajectoriesRefused() const noexcept { return trajectoriesRefused_; }
     std::string lastProblem() const;
 
-    /// Why the server will not have this client; empty if it will.
+    /// Error message of a refusal by the server; empty if this client was not refused.
     std::string refusal() const;
 
 private:
     void run();
-    void guarded(const std::function<void()>& part) noexcept;
-    void converse();
+    void runGuarded(const std::function<void()>& part) noexcept;
+    void runConnection();
     void disconnect();
-    bool handle(Conversation& talk);
-    bool hear(const v1::ServerMessage& message, Conversation& talk);
-    void accept(const v1::Welcome& welcome, Conversation& talk);
-    bool adopt(const v1::Snapshot& message, const std::string& lineage);
-    void sayWhatIsDue(Conversation& talk);
-    void report(Conversation& talk);
+    bool handleMessages(Connection& connection);
+    bool onMessage(const v1::ServerMessage& message, Connection& connection);
+    void onWelcome(const v1::Welcome& welcome, Connection& connection);
+    bool onSnapshot(const v1::Snapshot& message, const std::string& lineage);
+    void sendDue(Connection& connection);
+    void sendReport(Connection& connection);
     v1::Hello hello() const;
-    bool noteProblem(const v1::Problem& problem);
-    void noteEnd(const Ending& ending, const Conversation& talk);
-    void noteRefusal(const std::string& text);
-    void note(const std::string& text, LogLevel level);
+    bool onProblem(const v1::Problem& problem);
+    void onStreamEnd(const StreamEnd& end, const Connection& connection);
+    void setRefusal(const std::string& text);
+    void reportError(const std::string& text, LogLevel level);
     void setLastProblem(const std::string& text);
     void setConnected(bool connected);
-    void warnOfDrops();
-    Seconds delay();
-    void rest(Seconds seconds);
-    void sendLeftovers(const Conversation& talk);
+    void warnIfDropping();
+    Seconds retryDelay();
+    void waitBeforeRetry(Seconds seconds);
+    void sendAbandonedSpools(const Connection& connection);
 
-    Identity identity_;
+    ClientIdentity identity_;
     OpenStream openStream_;
     Outbox& outbox_;
     Pace& pace_;
     std::size_t sendFrequency_;
     Log log_;
-    Bell bell_;
+    WakeEvent wakeEvent_;
     std::atomic<bool> stopping_ = false;
     std::atomic<bool> flushing_ = false;
     std::atomic<bool> connected_ = false;
     std::atomic<std::uint64_t> stepsSent_ = 0;
     std::atomic<std::uint64_t> trajectoriesRefused_ = 0;
     std::atomic<std::uint32_t> failures_ = 0;
-    mutable std::mutex mutex_;  ///< Guards the next three, which other threads look at.
+    mutable std::mutex mutex_;  ///< Guards the next three members, which other threads read.
     std::string lastProblem_;
     std::string refusal_;
     std::shared_ptr<Stream> stream_;
-    std::unique_ptr<Conversation> talk_;
-    std::vector<std::filesystem::path> leftovers_;  ///< Of dead processes, the oldest last.
-    std::unique_ptr<Leftover> leftover_;            ///< The one being sent.
-    std::shared_ptr<const Model> held_;
-    bool holdNothing_ = false;
-    bool warnedOfDrops_ = false;
+    std::unique_ptr<Connection> connection_;
+    std::vector<std::filesystem::path> abandonedSpools_;  ///< Spools of terminated processes; the oldest is last.
+    std::unique_ptr<SpoolSender> spoolSender_;            ///< Sender of the spool in transfer; null if none.
+    std::shared_ptr<const Model> heldModel_;
+    bool requestFullModel_ = false;
+    bool warnedDropping_ = false;
     std::optional<v1::Report> reported_;
     Clock::time_point reportedAt_;
-    std::set<std::string> knownProblems_;
+    std::set<std::string> loggedErrors_;
     std::mt19937_64 jitter_;
     std::thread thread_;
 };

@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// Where the client says what it does; may be called by any thread.
+/// Log function; can be called from any thread.
 using Log = std::function<void(LogLevel level, std::string_view message)>;
 
 }  // namespace rl4sys::client

@@ -1,7 +1,9 @@
 #include "migration.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -37,47 +39,53 @@ constexpr Rename ppoParameters[] = {{"batch_size", "algorithm.minibatch_size"},
                                     {"lam", "algorithm.gae_lambda"},
                                     {"pi_lr", "algorithm.lr"},
                                     {"vf_lr", "algorithm.critic_lr"}};
-constexpr Rename dqnParameters[] = {{"q_lr", "algorithm.lr"},
-                                    {"train_q_iters", "algorithm.gradient_steps"},
-                                    {"train_update_freq", "algorithm.train_frequency"},
+constexpr Rename replayParameters[] = {{"q_lr", "algorithm.lr"},
+                                       {"train_update_freq", "algorithm.train_frequency"},
+                                       {"buffer_size", "buffer.size"},
+                                       {"buf_size", "buffer.size"}};
+constexpr Rename dqnParameters[] = {{"train_q_iters", "algorithm.gradient_steps"},
                                     {"target_update_freq", "algorithm.target_update_interval"},
                                     {"epsilon", "algorithm.exploration.start"},
                                     {"epsilon_start", "algorithm.exploration.start"},
                                     {"epsilon_min", "algorithm.exploration.end"},
                                     {"epsilon_end", "algorithm.exploration.end"},
-                                    {"epsilon_fraction", "algorithm.exploration.fraction"},
-                                    {"buffer_size", "buffer.size"},
-                                    {"buf_size", "buffer.size"}};
+                                    {"epsilon_fraction", "algorithm.exploration.fraction"}};
+constexpr Rename actorCriticParameters[] = {{"pi_lr", "algorithm.actor_lr"},
+                                            {"train_iters", "algorithm.gradient_steps"}};
 constexpr Rename networkNames[] = {{"hidden_sizes", "network.all.hidden_dims"},
                                    {"activation", "network.all.activation"}};
 constexpr Rename ppoTraining[] = {{"batch_size", "algorithm.minibatch_size"}, {"epochs", "algorithm.epochs"}};
-constexpr Rename dqnTraining[] = {{"batch_size", "algorithm.batch_size"}, {"epochs", "algorithm.gradient_steps"}};
+constexpr Rename replayTraining[] = {{"batch_size", "algorithm.batch_size"}, {"epochs", "algorithm.gradient_steps"}};
 constexpr Rename communicationNames[] = {{"server_address", "server.address"}, {"timeout", "server.timeout_seconds"}};
 
 std::string textOf(const Json& value) { return value.is_string() ? toText(value) : value.dump(); }
 
-/// What an old form calls things for one algorithm. What is in none of these keeps its name, and the server says if it
-/// knows nothing by it.
-struct Dialect {
+/// Names of settings in older formats for one algorithm. Other settings keep their names and are checked by the
+/// server.
+struct LegacyNames {
     std::string algorithm;
     std::string_view kind;
     Names parameters;
+    Names shared;  ///< Parameters of all algorithms of this kind.
     Names training;
 };
 
-Dialect dialectOf(const Json& algorithm) {
+LegacyNames legacyNamesOf(const Json& algorithm) {
     const std::string name = lowered(textOf(algorithm));
-    if (name == "ppo") return {name, "onpolicy", ppoParameters, ppoTraining};
-    if (name == "dqn") return {name, "offpolicy", dqnParameters, dqnTraining};
-    return {name, "", {}, {}};
+    if (name == "ppo") return {name, "onpolicy", ppoParameters, {}, ppoTraining};
+    if (name == "dqn") return {name, "offpolicy", dqnParameters, replayParameters, replayTraining};
+    if (name == "sac" || name == "td3" || name == "ddpg") {
+        return {name, "offpolicy", actorCriticParameters, replayParameters, replayTraining};
+    }
+    return {name, "", {}, {}, {}};
 }
 
-/// What null, false, 0 and everything empty have in common.
-bool saysNothing(const Json& value) {
+/// True for null, false, 0 and empty values.
+bool isEmptyValue(const Json& value) {
     return value.empty() || value == false || (value.is_number() && value == 0) || value == "";
 }
 
-std::optional<Json> taken(Json& block, const std::string& name) {
+std::optional<Json> extract(Json& block, const std::string& name) {
     const auto found = block.find(name);
     if (found == block.end()) return std::nullopt;
     Json value = *found;
@@ -85,7 +93,7 @@ std::optional<Json> taken(Json& block, const std::string& name) {
     return value;
 }
 
-void refuseUnknown(const Json& settings, std::set<std::string> known, Words handled) {
+void rejectUnknown(const Json& settings, std::set<std::string> known, Words handled) {
     known.insert(handled.begin(), handled.end());
     const std::vector<std::string> names(known.begin(), known.end());
     for (const auto& [name, value] : settings.items()) {
@@ -95,7 +103,7 @@ void refuseUnknown(const Json& settings, std::set<std::string> known, Words hand
 
 Json blockOf(const Json& settings, const std::string& name) {
     const auto found = settings.find(name);
-    if (found == settings.end() || saysNothing(*found)) return Json::object();
+    if (found == settings.end() || isEmptyValue(*found)) return Json::object();
     if (!found->is_object()) refuse(name, *found, "it should be a block of settings");
     return *found;
 }
@@ -117,35 +125,36 @@ std::string newName(const std::string& oldName, Names names, const std::string& 
     return found == names.end() ? place + oldName : std::string(found->newName);
 }
 
-/// What `names` does not know goes to `place` under its own name.
-void putAll(Json& settings, const Json& old, Names names, const std::string& place) {
+/// Copy all settings under their new names. Settings that are not in `names` keep their names, with `place` as prefix.
+void putRenamed(Json& settings, const Json& old, Names names, const std::string& place) {
     for (const auto& [name, value] : old.items()) put(settings, newName(name, names, place), value);
 }
 
-/// A config that holds what needs no translation.
-Json begun(const Json& old, const Dialect& dialect, Words handled, Names names) {
-    Json settings = {{"version", configVersion}, {"algorithm", {{"name", dialect.algorithm}}}};
+/// Create a config with all settings that need no conversion.
+Json startMigrated(const Json& old, const LegacyNames& legacy, Words handled, Names names) {
+    Json settings = {{"version", configVersion}, {"algorithm", {{"name", legacy.algorithm}}}};
     Json kept = old;
     for (const std::string_view name : handled) kept.erase(std::string(name));
-    putAll(settings, kept, names, "");
+    putRenamed(settings, kept, names, "");
     return settings;
 }
 
-void checkKind(const Json& kind, const Dialect& dialect) {
-    if (kind.is_null() || dialect.kind.empty()) return;
+void checkKind(const Json& kind, const LegacyNames& legacy) {
+    if (kind.is_null() || legacy.kind.empty()) return;
     std::string plain = lowered(textOf(kind));
     std::erase_if(plain, [](char c) { return c == '-' || c == '_'; });
-    if (plain == dialect.kind) return;
-    throw ConfigError("type is " + shown(kind) + ", but algorithm_name " + dialect.algorithm + " is " +
-                      std::string(dialect.kind) + "; remove type, or choose another algorithm");
+    if (plain == legacy.kind) return;
+    throw ConfigError("type is " + shown(kind) + ", but algorithm_name " + legacy.algorithm + " is " +
+                      std::string(legacy.kind) + "; remove type, or choose another algorithm");
 }
 
-/// `act_dim` counts choices; with `discrete: false`, numbers between -act_limit and act_limit.
+/// Convert the action: `act_dim` is the number of discrete actions; with `discrete: false` the length of a Box within
+/// ±act_limit.
 void migrateAction(Json& settings, Json& parameters, const Json& limit) {
-    const std::optional<Json> size = taken(parameters, "act_dim");
-    const std::optional<Json> discrete = taken(parameters, "discrete");
+    const std::optional<Json> size = extract(parameters, "act_dim");
+    const std::optional<Json> discrete = extract(parameters, "discrete");
     if (!size || size->is_null()) return;
-    if (!discrete || !saysNothing(*discrete)) {
+    if (!discrete || !isEmptyValue(*discrete)) {
         settings["action"] = *size;
         return;
     }
@@ -157,7 +166,7 @@ void migrateAction(Json& settings, Json& parameters, const Json& limit) {
     settings["action"] = action;
 }
 
-/// The steps of a rollout that so many episodes make; none where one of both is a mistake, which is named later.
+/// Return the rollout size in steps; empty if a value is invalid, which is reported later.
 std::optional<std::uint64_t> rolloutSize(const Json& episodes, const Json& length) {
     std::uint64_t size = 0;
     try {
@@ -165,65 +174,121 @@ std::optional<std::uint64_t> rolloutSize(const Json& episodes, const Json& lengt
     } catch (const std::invalid_argument&) {
         return std::nullopt;
     }
-    refuse("algorithm_parameters.traj_per_epoch", episodes, "times max_traj_length it is too large a number");
+    refuse("algorithm_parameters.traj_per_epoch", episodes, "the product with max_traj_length is too large");
 }
 
-/// Where both are given, the larger.
-Json gradientSteps(const std::vector<Json>& passes) {
-    if (passes.size() == 1) return passes.front();
-    for (const Json& count : passes) {
-        if (!count.is_number()) refuse("one of train_pi_iters and train_v_iters", count, "it should be a number");
+[[noreturn]] void refuseParameter(const std::string& name, const Json& value, const std::string& expected) {
+    refuse("algorithm_parameters." + name, value, "it should be " + expected);
+}
+
+/// True for integers and booleans, which count as integers.
+bool isWhole(const Json& value) { return value.is_number_integer() || value.is_boolean(); }
+
+/// Convert the gradient steps of actor and critic. The critic takes as many as the actor by default.
+void migrateStepCounts(Json& settings, Json& parameters) {
+    const std::optional<Json> actor = extract(parameters, "train_pi_iters");
+    const std::optional<Json> critic = extract(parameters, "train_v_iters");
+    if (actor && critic) {
+        if (!isWhole(*actor)) refuseParameter("train_pi_iters", *actor, "a whole number");
+        if (!isWhole(*critic)) refuseParameter("train_v_iters", *critic, "a whole number");
     }
-    return passes[1] > passes[0] ? passes[1] : passes[0];
+    if (actor) put(settings, "algorithm.gradient_steps", *actor);
+    if (critic && critic != actor) put(settings, "algorithm.critic_gradient_steps", *critic);
 }
 
-/// How much experience makes an update, and how many gradient steps it takes.
-void migrateRounds(Json& settings, Json& parameters, const Dialect& dialect) {
-    const std::optional<Json> episodes = taken(parameters, "traj_per_epoch");
-    // Replay learns as steps come in, whatever trajectories they came in.
-    if (dialect.algorithm != "ppo") return;
+/// Convert the rollout size and the number of gradient steps per update.
+void migrateUpdateSizes(Json& settings, Json& parameters, const LegacyNames& legacy) {
+    const std::optional<Json> episodes = extract(parameters, "traj_per_epoch");
+    // Replay buffers have no rollout size.
+    if (legacy.algorithm != "ppo") return;
     if (episodes && episodes->is_number_integer()) {
         put(settings, "buffer.episodes", *episodes);
         const auto size = rolloutSize(*episodes, settings.value("max_traj_length", Json(1000)));
         if (size) put(settings, "buffer.size", *size);
     }
-    std::vector<Json> passes;
-    for (const char* name : {"train_pi_iters", "train_v_iters"}) {
-        if (const auto count = taken(parameters, name)) passes.push_back(*count);
-    }
-    if (!passes.empty()) put(settings, "algorithm.gradient_steps", gradientSteps(passes));
+    migrateStepCounts(settings, parameters);
 }
 
-void putParameters(Json& settings, const Json& parameters, const Dialect& dialect) {
-    for (const auto& [name, value] : parameters.items()) {
-        const bool common = std::ranges::find(commonParameters, name, &Rename::oldName) != std::end(commonParameters);
-        put(settings, newName(name, common ? commonParameters : dialect.parameters, "algorithm."), value);
+/// The first of the named parameters that is given.
+double numberOf(const Json& parameters, std::initializer_list<const char*> names, double otherwise) {
+    for (const char* name : names) {
+        const auto found = parameters.find(name);
+        if (found == parameters.end()) continue;
+        if (!found->is_number()) refuseParameter(name, *found, "a number");
+        return found->get<double>();
     }
+    return otherwise;
 }
 
-Json migrateFirst(const Json& old, std::set<std::string> native) {
+/// Convert the amount by which each decision lowered epsilon to the number of steps until its minimum.
+void migrateEpsilonDecay(Json& settings, Json& parameters) {
+    constexpr double defaultStart = 1.0;
+    constexpr double defaultEnd = 0.05;
+    constexpr double maxSteps = 1e15;
+    const double start = numberOf(parameters, {"epsilon", "epsilon_start"}, defaultStart);
+    const double end = numberOf(parameters, {"epsilon_min", "epsilon_end"}, defaultEnd);
+    const double decay = numberOf(parameters, {"epsilon_decay"}, 0.0);
+    if (!(decay > 0.0)) refuseParameter("epsilon_decay", parameters["epsilon_decay"], "a number above 0");
+    parameters.erase("epsilon_decay");
+    // Rounds half to even, as in Python.
+    const double steps = std::nearbyint(std::clamp((start - end) / decay, 1.0, maxSteps));
+    put(settings, "algorithm.exploration",
+        {{"start", start}, {"end", end}, {"steps", static_cast<std::int64_t>(steps)}});
+}
+
+/// `alpha` is a fixed temperature, or with `adaptive_alpha` the initial one.
+void migrateTemperature(Json& settings, Json& parameters) {
+    const std::optional<Json> tuned = extract(parameters, "adaptive_alpha");
+    const std::optional<Json> alpha = extract(parameters, "alpha");
+    if (!alpha) return;
+    const bool fixed = !tuned || isEmptyValue(*tuned);
+    put(settings, fixed ? "algorithm.temperature" : "algorithm.initial_temperature", *alpha);
+}
+
+std::string parameterName(const std::string& oldName, const LegacyNames& legacy) {
+    for (const Names names : {Names(commonParameters), legacy.shared, legacy.parameters}) {
+        const auto found = std::ranges::find(names, oldName, &Rename::oldName);
+        if (found != names.end()) return std::string(found->newName);
+    }
+    return "algorithm." + oldName;
+}
+
+/// Copy the parameters of the algorithm, converted to its current settings.
+void putParameters(Json& settings, Json parameters, const LegacyNames& legacy) {
+    const bool hasTargets = legacy.parameters.data() == std::data(actorCriticParameters);
+    if (hasTargets && parameters.contains("polyak")) {
+        // The share of the old weights that a target network keeps.
+        put(settings, "algorithm.tau", 1.0 - numberOf(parameters, {"polyak"}, 0.0));
+        parameters.erase("polyak");
+    }
+    if (legacy.algorithm == "dqn" && parameters.contains("epsilon_decay")) migrateEpsilonDecay(settings, parameters);
+    if (legacy.algorithm == "sac") migrateTemperature(settings, parameters);
+    for (const auto& [name, value] : parameters.items()) put(settings, parameterName(name, legacy), value);
+}
+
+Json migrateFirstForm(const Json& old, std::set<std::string> native) {
     native.erase("algorithm");
     native.insert("train_server_address");
-    refuseUnknown(old, std::move(native), firstHandled);
-    const Dialect dialect = dialectOf(old["algorithm_name"]);
-    checkKind(old.value("type", Json()), dialect);
+    rejectUnknown(old, std::move(native), firstHandled);
+    const LegacyNames legacy = legacyNamesOf(old["algorithm_name"]);
+    checkKind(old.value("type", Json()), legacy);
     Json parameters = blockOf(old, "algorithm_parameters");
-    Json settings = begun(old, dialect, firstHandled, firstTop);
+    Json settings = startMigrated(old, legacy, firstHandled, firstTop);
     migrateAction(settings, parameters, old.value("act_limit", Json()));
-    migrateRounds(settings, parameters, dialect);
-    putParameters(settings, parameters, dialect);
+    migrateUpdateSizes(settings, parameters, legacy);
+    putParameters(settings, parameters, legacy);
     return settings;
 }
 
-Json migrateSecond(const Json& old, std::set<std::string> native) {
+Json migrateSecondForm(const Json& old, std::set<std::string> native) {
     native.erase("network");
-    refuseUnknown(old, std::move(native), secondHandled);
-    const Dialect dialect = dialectOf(old["algorithm"]);
-    Json settings = begun(old, dialect, secondHandled, {});
-    putParameters(settings, blockOf(old, "algorithm_parameters"), dialect);
-    putAll(settings, blockOf(old, "network_architecture"), networkNames, "network.all.");
-    putAll(settings, blockOf(old, "training"), dialect.training, "training.");
-    putAll(settings, blockOf(old, "communication"), communicationNames, "server.");
+    rejectUnknown(old, std::move(native), secondHandled);
+    const LegacyNames legacy = legacyNamesOf(old["algorithm"]);
+    Json settings = startMigrated(old, legacy, secondHandled, {});
+    putParameters(settings, blockOf(old, "algorithm_parameters"), legacy);
+    putRenamed(settings, blockOf(old, "network_architecture"), networkNames, "network.all.");
+    putRenamed(settings, blockOf(old, "training"), legacy.training, "training.");
+    putRenamed(settings, blockOf(old, "communication"), communicationNames, "server.");
     return settings;
 }
 
@@ -231,8 +296,8 @@ Json migrateSecond(const Json& old, std::set<std::string> native) {
 
 Json migrate(const Json& settings, std::span<const std::string> native) {
     const std::set<std::string> names(native.begin(), native.end());
-    if (settings.contains("algorithm_name")) return migrateFirst(settings, names);
-    if (settings.contains("algorithm") && settings["algorithm"].is_string()) return migrateSecond(settings, names);
+    if (settings.contains("algorithm_name")) return migrateFirstForm(settings, names);
+    if (settings.contains("algorithm") && settings["algorithm"].is_string()) return migrateSecondForm(settings, names);
     return settings;
 }
 

@@ -3,19 +3,19 @@
 #include <span>
 #include <string>
 
-#include "values.hpp"
+#include "config_values.hpp"
 
 namespace rl4sys::client {
 
-/// The version of the config format that is read.
+/// Current version of the config format.
 inline constexpr int configVersion = 1;
 
-/// Settings of an earlier form in the present one; those of the present form as they are.
+/// Convert settings of an older format to the current one; current settings are returned unchanged.
 ///
-/// Two came before. The first has `algorithm_name` and sizes among `algorithm_parameters`; the second has `algorithm`
-/// as a word, and `network_architecture`, `training` and `communication` beside it.
-/// \param native the present form's own names.
-/// \throws ConfigError
+/// There are two older formats. The first has `algorithm_name` and sizes in `algorithm_parameters`. The second has a
+/// string as `algorithm`, with `network_architecture`, `training` and `communication`.
+/// \param native names of all settings in the current format.
+/// \throws ConfigError if a setting is unknown or cannot be converted.
 Json migrate(const Json& settings, std::span<const std::string> native);
 
 }  // namespace rl4sys::client

@@ -13,23 +13,23 @@ namespace rl4sys::client {
 
 namespace {
 
-/// A newer one could never come, and a server takes no experience of it.
-constexpr std::uint64_t largestVersion = std::numeric_limits<std::int64_t>::max();
+/// Maximum version. The server stores versions as signed 64-bit integers.
+constexpr std::uint64_t maxVersion = std::numeric_limits<std::int64_t>::max();
 
 using Shape = std::vector<std::size_t>;
 
-/// What must be the same of two specs; bounds may differ between systems that share a policy.
+/// Sizes that must be equal in two specs; bounds may differ between systems with the same policy.
 struct Sizes {
     std::vector<std::pair<std::string, Shape>> observation;
-    std::size_t choices;
-    Shape several;
+    std::size_t actionCount;
+    Shape multiDiscrete;
     Shape action;
 
     bool operator==(const Sizes&) const = default;
 };
 
 Sizes sizesOf(const Spec& spec) {
-    Sizes sizes{{}, spec.choices, spec.several, spec.choices > 0 ? Shape() : spec.action.shape};
+    Sizes sizes{{}, spec.actionCount, spec.multiDiscrete, spec.actionCount > 0 ? Shape() : spec.action.shape};
     for (const auto& [name, box] : spec.observation) sizes.observation.emplace_back(name, box.shape);
     return sizes;
 }
@@ -40,33 +40,40 @@ std::string textOf(const Shape& shape) {
     return "(" + text + ")";
 }
 
+std::string actionText(const Sizes& sizes) {
+    if (sizes.actionCount == 0) return textOf(sizes.action);
+    const bool isMultiDiscrete = !sizes.multiDiscrete.empty();
+    const std::string count = isMultiDiscrete ? textOf(sizes.multiDiscrete) : std::to_string(sizes.actionCount);
+    return shortened(count) + " discrete actions";
+}
+
 std::string textOf(const Sizes& sizes) {
     std::string text;
     for (const auto& [name, shape] : sizes.observation) {
         text += (text.empty() ? "'" : ", '") + name + "': " + textOf(shape);
     }
-    const std::string choices = sizes.several.empty() ? std::to_string(sizes.choices) : shortened(textOf(sizes.several));
-    return shortened("{" + text + "}") + ", " + (sizes.choices > 0 ? choices + " choices" : textOf(sizes.action));
+    return shortened("{" + text + "}") + ", " + actionText(sizes);
 }
 
 std::string contentOf(const v1::Snapshot& message, const std::string& lineage, const Model* held) {
     if (!message.has_delta()) return message.full();
     if (held == nullptr || held->lineage != lineage || held->version != message.delta().base_version()) {
-        throw std::invalid_argument("version " + std::to_string(message.version()) + " came as a difference from " +
-                                    std::to_string(message.delta().base_version()) + ", not held");
+        throw std::invalid_argument("version " + std::to_string(message.version()) + " is a delta against version " +
+                                    std::to_string(message.delta().base_version()) +
+                                    ", which this client does not hold");
     }
-    return applyDifference(held->content, message.delta().compressed());
+    return applyDelta(held->content, message.delta().compressed());
 }
 
 void checkDigest(const std::string& content, const v1::Snapshot& message) {
     if (digest(content) == message.digest()) return;
     throw std::invalid_argument("version " + std::to_string(message.version()) +
-                                " of the model did not arrive as it was sent: its digest differs");
+                                " of the model is damaged: its digest differs");
 }
 
 void checkVersion(std::uint64_t version) {
-    if (version <= largestVersion) return;
-    throw std::invalid_argument("the model is of version " + std::to_string(version) + "; no learner counts that far");
+    if (version <= maxVersion) return;
+    throw std::invalid_argument("the model has version " + std::to_string(version) + "; the maximum is 2**63 - 1");
 }
 
 void checkSizes(const Spec& model, const Spec& client) {
@@ -87,8 +94,8 @@ std::shared_ptr<const Model> readModel(const v1::Snapshot& message, const std::s
     Model model;
     model.lineage = lineage;
     model.version = message.version();
-    model.wants = message.wants() > 0 ? message.wants() : endless;
-    model.taken = message.taken();
+    model.stepsToNextUpdate = message.wants() > 0 ? message.wants() : unlimitedSteps;
+    model.learnedSequence = message.taken();
     model.program = snapshot.program;
     model.content = std::move(content);
     model.digest = message.digest();

@@ -11,16 +11,17 @@ namespace rl4sys::client {
 
 namespace {
 
-/// What may be on its way to the link's thread, however little is to stay in memory.
-constexpr std::size_t leastIncomingBytes = 4 << 20;
+/// Minimum capacity in bytes of the queue to the link's thread, even if `memory_bytes` is smaller.
+constexpr std::size_t minIncomingBytes = 4 << 20;
 
-/// What is kept to be used again: enough that a steady host allocates nothing, little after a long outage.
-constexpr std::size_t mostSpares = 64;
-constexpr std::size_t mostSpareBytes = 4 << 20;
+/// Limits of the pool of recordings for reuse: large enough for a steady host to allocate nothing, small after a long
+/// outage.
+constexpr std::size_t maxSpares = 64;
+constexpr std::size_t maxSpareBytes = 4 << 20;
 
-constexpr std::size_t mostSettledAtOnce = 256;
+constexpr std::size_t maxEncodedPerCall = 256;
 
-/// Whether room can be made, by removing what is older or beginning another file.
+/// True for errors of a full disk or file, for which dropping older trajectories or starting another file can help.
 bool isFull(const std::error_code& problem) {
     return problem == std::errc::no_space_on_device || problem == std::errc::file_too_large ||
            problem == std::error_code(EDQUOT, std::generic_category());
@@ -28,238 +29,239 @@ bool isFull(const std::error_code& problem) {
 
 }  // namespace
 
-Shipments::~Shipments() {
+RecordingQueue::~RecordingQueue() {
     while (pop()) {
     }
 }
 
-void Shipments::push(std::unique_ptr<Shipment> shipment) noexcept {
+void RecordingQueue::push(std::unique_ptr<Recording> recording) noexcept {
     ++count_;
-    bytes_ += shipment->bytes;
-    std::unique_ptr<Shipment>& end = first_ ? last_->next : first_;
-    end = std::move(shipment);
+    bytes_ += recording->bytes;
+    std::unique_ptr<Recording>& end = first_ ? last_->next : first_;
+    end = std::move(recording);
     last_ = end.get();
 }
 
-std::unique_ptr<Shipment> Shipments::pop() noexcept {
+std::unique_ptr<Recording> RecordingQueue::pop() noexcept {
     if (!first_) return nullptr;
-    std::unique_ptr<Shipment> shipment = std::move(first_);
-    first_ = std::move(shipment->next);
+    std::unique_ptr<Recording> recording = std::move(first_);
+    first_ = std::move(recording->next);
     --count_;
-    bytes_ -= shipment->bytes;
-    return shipment;
+    bytes_ -= recording->bytes;
+    return recording;
 }
 
 Outbox::Outbox(std::size_t memoryBytes, std::unique_ptr<Spool> spool, Encode encode, Log log)
     : limit_(memoryBytes), spool_(std::move(spool)), encode_(std::move(encode)), log_(std::move(log)),
       accepted_(spool_->waitingSteps()) {}
 
-void Outbox::put(std::unique_ptr<Shipment> shipment) {
-    Shipments surplus;
+void Outbox::put(std::unique_ptr<Recording> recording) {
+    RecordingQueue surplus;
     {
         const std::lock_guard guard(mutex_);
-        accepted_ += shipment->steps();
-        (parked_ ? surplus : incoming_).push(std::move(shipment));
-        while (incoming_.bytes() > std::max(limit_, leastIncomingBytes) && incoming_.count() > 1) {
+        accepted_ += recording->steps();
+        (persisted_ ? surplus : incoming_).push(std::move(recording));
+        while (incoming_.bytes() > std::max(limit_, minIncomingBytes) && incoming_.count() > 1) {
             surplus.push(incoming_.pop());
         }
     }
-    while (std::unique_ptr<Shipment> oldest = surplus.pop()) {
+    while (std::unique_ptr<Recording> oldest = surplus.pop()) {
         dropped_ += oldest->steps();
         recycle(std::move(oldest));
     }
 }
 
-std::unique_ptr<Shipment> Outbox::spare() {
+std::unique_ptr<Recording> Outbox::takeSpare() {
     const std::lock_guard guard(mutex_);
     return spares_.pop();
 }
 
-bool Outbox::settle() {
+bool Outbox::encodeIncoming() {
     bool urgent = false;
-    // Not all at once: a host that is faster than this must not keep the link from sending and hearing.
-    for (std::size_t count = 0; count < mostSettledAtOnce; ++count) {
-        std::unique_ptr<Shipment> shipment = nextIncoming();
-        if (!shipment) break;
-        urgent |= shipment->urgent;
-        const auto steps = static_cast<std::uint32_t>(shipment->steps());
-        if (std::optional<std::string> content = encoded(*shipment)) {
-            store({shipment->sequence, steps, std::move(*content)});
+    // The number is bounded, so that a fast host cannot keep the link from sending and receiving.
+    for (std::size_t count = 0; count < maxEncodedPerCall; ++count) {
+        std::unique_ptr<Recording> recording = nextIncoming();
+        if (!recording) break;
+        urgent |= recording->urgent;
+        const auto steps = static_cast<std::uint32_t>(recording->steps());
+        if (std::optional<std::string> content = tryEncode(*recording)) {
+            store({recording->sequence, steps, std::move(*content)});
         } else {
             dropped_ += steps;
         }
-        recycle(std::move(shipment));
+        recycle(std::move(recording));
     }
     return urgent;
 }
 
-std::vector<const Parcel*> Outbox::batch(std::size_t mostBytes) {
-    refill();
-    std::vector<const Parcel*> parcels;
+std::vector<const EncodedTrajectory*> Outbox::nextBatch(std::size_t maxBytes) {
+    refillFromDisk();
+    std::vector<const EncodedTrajectory*> trajectories;
     std::size_t size = 0;
-    while (unsent() > 0) {
-        const Parcel& parcel = held_[sent_].parcel;
-        size += parcel.content.size();
-        if (!parcels.empty() && size > mostBytes) break;
-        parcels.push_back(&parcel);
+    while (unsentCount() > 0) {
+        const EncodedTrajectory& trajectory = stored_[sent_].trajectory;
+        size += trajectory.content.size();
+        if (!trajectories.empty() && size > maxBytes) break;
+        trajectories.push_back(&trajectory);
         ++sent_;
     }
-    return parcels;
+    return trajectories;
 }
 
 void Outbox::acknowledge(std::uint64_t sequence) {
-    const auto isKnown = [&] { return !held_.empty() && held_.front().parcel.sequence <= sequence; };
-    // What is read from disk meanwhile may be among what the server has, and would never be acknowledged again.
+    const auto isKnown = [&] { return !stored_.empty() && stored_.front().trajectory.sequence <= sequence; };
+    // Refilling may read trajectories the server already has, and no later acknowledgement would cover them.
     do {
         while (isKnown()) acknowledged_ += removeOldest();
-        spool_->forget(sequence);
-        refill();
+        spool_->removeUpTo(sequence);
+        refillFromDisk();
     } while (isKnown());
 }
 
-void Outbox::giveUp() {
+void Outbox::dropLast() {
     --sent_;
-    const auto last = held_.begin() + static_cast<std::ptrdiff_t>(sent_);
-    memoryBytes_ -= last->parcel.content.size();
-    dropped_ += last->parcel.steps;
-    held_.erase(last);
+    const auto last = stored_.begin() + static_cast<std::ptrdiff_t>(sent_);
+    memoryBytes_ -= last->trajectory.content.size();
+    dropped_ += last->trajectory.steps;
+    stored_.erase(last);
 }
 
-void Outbox::park() {
+void Outbox::persist() {
     {
         const std::lock_guard guard(mutex_);
-        parked_ = true;
+        persisted_ = true;
     }
-    while (unsettled()) settle();
-    writeHeld();
-    held_.clear();
+    while (hasIncoming()) encodeIncoming();
+    writeToDisk();
+    stored_.clear();
     sent_ = 0;
     memoryBytes_ = 0;
-    if (waitingSteps() == 0) spool_->forget(std::numeric_limits<std::uint64_t>::max());
+    if (waitingSteps() == 0) spool_->removeUpTo(std::numeric_limits<std::uint64_t>::max());
     spool_->close();
 }
 
 std::uint64_t Outbox::waitingSteps() const noexcept {
-    // What was accepted is read last: nothing is acknowledged or dropped before, so that what waits is never missed.
+    // Read `accepted_` last: steps are accepted before they are acknowledged or dropped, so the result is never
+    // negative.
     const std::uint64_t done = acknowledged_ + droppedSteps();
     return accepted_ - done;
 }
 
-bool Outbox::unsettled() {
+bool Outbox::hasIncoming() {
     const std::lock_guard guard(mutex_);
     return incoming_.count() > 0;
 }
 
-std::unique_ptr<Shipment> Outbox::nextIncoming() {
+std::unique_ptr<Recording> Outbox::nextIncoming() {
     const std::lock_guard guard(mutex_);
     return incoming_.pop();
 }
 
-/// Keep it for `spare`, or free it, which happens after the lock is released.
-void Outbox::recycle(std::unique_ptr<Shipment> shipment) {
+/// Keep the recording for `takeSpare`. If it is not kept, it is freed after the lock is released.
+void Outbox::recycle(std::unique_ptr<Recording> recording) {
     const std::lock_guard guard(mutex_);
-    const bool light = spares_.count() == 0 || spares_.bytes() + shipment->bytes <= mostSpareBytes;
-    if (light && spares_.count() < mostSpares) spares_.push(std::move(shipment));
+    const bool light = spares_.count() == 0 || spares_.bytes() + recording->bytes <= maxSpareBytes;
+    if (light && spares_.count() < maxSpares) spares_.push(std::move(recording));
 }
 
-std::optional<std::string> Outbox::encoded(const Shipment& shipment) const {
+std::optional<std::string> Outbox::tryEncode(const Recording& recording) const {
     try {
-        return encode_(shipment);
+        return encode_(recording);
     } catch (const std::exception& problem) {
-        // An edge: whatever is wrong with one trajectory, the host and the others go on.
-        log_(LogLevel::error, std::string("a trajectory could not be encoded and is given up: ") + problem.what());
+        // One invalid trajectory must not stop the host or other trajectories.
+        log_(LogLevel::error, std::string("a trajectory could not be encoded and is dropped: ") + problem.what());
         return std::nullopt;
     }
 }
 
-/// In memory, else on disk; else give up the oldest until one of them takes it.
-void Outbox::store(Parcel parcel) {
-    refill();
-    while (!fitsMemory(parcel)) {
-        if (spooled(parcel)) return;
+/// Store a trajectory in memory, otherwise on disk. Drops the oldest trajectories until memory or disk has room.
+void Outbox::store(EncodedTrajectory trajectory) {
+    refillFromDisk();
+    while (!fitsInMemory(trajectory)) {
+        if (trySpool(trajectory)) return;
         if (unwritable_ && spool_->waitingSteps() > 0) {
-            // The disk takes nothing more, yet holds older ones: to make room here, all those would have to go.
-            dropped_ += parcel.steps;
+            // The disk is unwritable but holds older trajectories; making room would drop all of them.
+            dropped_ += trajectory.steps;
             return;
         }
         dropOldest();
     }
-    hold(std::move(parcel), false);
+    addToMemory(std::move(trajectory), false);
 }
 
-/// Whether it may stay in memory: not while older ones are on disk alone.
-bool Outbox::fitsMemory(const Parcel& parcel) const noexcept {
+/// True if memory has room. False while older trajectories exist only on disk, to keep the order.
+bool Outbox::fitsInMemory(const EncodedTrajectory& trajectory) const noexcept {
     if (spool_->waitingSteps() > 0) return false;
-    return memoryBytes_ == 0 || memoryBytes_ + parcel.content.size() <= limit_;
+    return memoryBytes_ == 0 || memoryBytes_ + trajectory.content.size() <= limit_;
 }
 
-bool Outbox::spooled(const Parcel& parcel) {
-    if (Spool::sizeOf(parcel) > spool_->room()) return false;
-    const std::error_code problem = spool_->append(parcel);
+bool Outbox::trySpool(const EncodedTrajectory& trajectory) {
+    if (Spool::sizeOf(trajectory) > spool_->freeBytes()) return false;
+    const std::error_code problem = spool_->append(trajectory);
     unwritable_ = problem && !isFull(problem);
-    if (problem) warn(problem);
+    if (problem) warnUnwritable(problem);
     return !problem;
 }
 
-void Outbox::warn(const std::error_code& problem) {
-    if (std::exchange(warned_, true)) return;
-    log_(LogLevel::error, "trajectories cannot be kept on disk, so the oldest are given up: " +
+void Outbox::warnUnwritable(const std::error_code& problem) {
+    if (std::exchange(warnedUnwritable_, true)) return;
+    log_(LogLevel::error, "trajectories cannot be written to disk, so the oldest are dropped: " +
                               spool_->directory().string() + ": " + problem.message());
 }
 
 void Outbox::dropOldest() {
-    const std::uint64_t sequence = held_.front().parcel.sequence;
+    const std::uint64_t sequence = stored_.front().trajectory.sequence;
     dropped_ += removeOldest();
-    spool_->forget(sequence);
-    refill();
+    spool_->removeUpTo(sequence);
+    refillFromDisk();
 }
 
-/// The steps it had.
+/// Remove the oldest trajectory. Returns its number of steps.
 std::uint32_t Outbox::removeOldest() {
-    const Parcel& oldest = held_.front().parcel;
+    const EncodedTrajectory& oldest = stored_.front().trajectory;
     const std::uint32_t steps = oldest.steps;
     memoryBytes_ -= oldest.content.size();
-    held_.pop_front();
+    stored_.pop_front();
     sent_ -= std::min<std::size_t>(sent_, 1);
     return steps;
 }
 
-void Outbox::hold(Parcel parcel, bool onDisk) {
-    memoryBytes_ += parcel.content.size();
-    held_.push_back({std::move(parcel), onDisk});
+void Outbox::addToMemory(EncodedTrajectory trajectory, bool onDisk) {
+    memoryBytes_ += trajectory.content.size();
+    stored_.push_back({std::move(trajectory), onDisk});
 }
 
-/// Bring back from disk what fits into memory; at least one, which is how it gets sent.
-void Outbox::refill() {
+/// Read trajectories from disk while memory has room, and at least one, so that every trajectory is sent.
+void Outbox::refillFromDisk() {
     while (memoryBytes_ == 0 || memoryBytes_ < limit_) {
-        std::optional<Parcel> parcel = spool_->next();
-        if (!parcel) return;
-        hold(std::move(*parcel), true);
+        std::optional<EncodedTrajectory> trajectory = spool_->readNext();
+        if (!trajectory) return;
+        addToMemory(std::move(*trajectory), true);
     }
 }
 
-/// From which one on all that are in memory alone have room on disk.
-std::size_t Outbox::firstWithRoomOnDisk() const noexcept {
+/// Return the smallest index from which on all trajectories that are only in memory fit on disk.
+std::size_t Outbox::firstThatFitsOnDisk() const noexcept {
     std::size_t needed = 0;
-    std::size_t first = held_.size();
+    std::size_t first = stored_.size();
     while (first > 0) {
-        const Held& held = held_[first - 1];
-        needed += held.onDisk ? 0 : Spool::sizeOf(held.parcel);
-        if (needed > spool_->room()) break;
+        const Slot& held = stored_[first - 1];
+        needed += held.onDisk ? 0 : Spool::sizeOf(held.trajectory);
+        if (needed > spool_->freeBytes()) break;
         --first;
     }
     return first;
 }
 
-void Outbox::writeHeld() {
-    const std::size_t first = firstWithRoomOnDisk();
-    // Segments are read in the order of their first sequence, and these are older than what is in the last one.
-    spool_->cut();
-    for (std::size_t i = 0; i < held_.size(); ++i) {
-        if (held_[i].onDisk) {
-            spool_->cut();
-        } else if (i < first || !spooled(held_[i].parcel)) {
-            dropped_ += held_[i].parcel.steps;
+void Outbox::writeToDisk() {
+    const std::size_t first = firstThatFitsOnDisk();
+    // Segments are read in the order of their first sequence, and these trajectories precede the last segment.
+    spool_->closeSegment();
+    for (std::size_t i = 0; i < stored_.size(); ++i) {
+        if (stored_[i].onDisk) {
+            spool_->closeSegment();
+        } else if (i < first || !trySpool(stored_[i].trajectory)) {
+            dropped_ += stored_[i].trajectory.steps;
         }
     }
 }

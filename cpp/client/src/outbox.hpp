@@ -12,83 +12,84 @@
 #include <vector>
 
 #include "log.hpp"
-#include "shipment.hpp"
+#include "recording.hpp"
 #include "spool.hpp"
 
 namespace rl4sys::client {
 
-/// Shipments in a row, linked by themselves, so that nothing here allocates.
-class Shipments {
+/// Intrusive FIFO queue of recordings; push and pop allocate nothing.
+class RecordingQueue {
 public:
-    Shipments() noexcept = default;
-    Shipments(const Shipments&) = delete;
-    Shipments& operator=(const Shipments&) = delete;
-    /// One by one: of a long chain that frees itself each link would take its share of the stack.
-    ~Shipments();
+    RecordingQueue() noexcept = default;
+    RecordingQueue(const RecordingQueue&) = delete;
+    RecordingQueue& operator=(const RecordingQueue&) = delete;
+    /// Frees the recordings one by one; a recursive list destructor could overflow the stack.
+    ~RecordingQueue();
 
-    void push(std::unique_ptr<Shipment> shipment) noexcept;
-    /// The one that was pushed first; null if there is none.
-    std::unique_ptr<Shipment> pop() noexcept;
+    void push(std::unique_ptr<Recording> recording) noexcept;
+    /// Remove and return the oldest recording; null if the queue is empty.
+    std::unique_ptr<Recording> pop() noexcept;
 
     std::size_t count() const noexcept { return count_; }
-    /// About how many they take.
+    /// Approximate RAM usage in bytes.
     std::size_t bytes() const noexcept { return bytes_; }
 
 private:
-    std::unique_ptr<Shipment> first_;
-    Shipment* last_ = nullptr;
+    std::unique_ptr<Recording> first_;
+    Recording* last_ = nullptr;
     std::size_t count_ = 0;
     std::size_t bytes_ = 0;
 };
 
-/// What waits to be sent or acknowledged: bounded in memory, then on disk, then the oldest is given up and counted.
+/// Trajectories waiting to be sent or acknowledged. They are kept in memory, then on disk; beyond both limits the
+/// oldest are dropped.
 ///
-/// First in, first out. Older trajectories are in memory, newer ones on disk: what is on disk comes back as memory
-/// empties, and stays on disk until it is acknowledged. `put`, `spare` and the figures are for any thread, all else is
-/// for the link's.
+/// FIFO. Older trajectories are in memory, newer ones on disk. Trajectories are read back when memory empties and
+/// stay on disk until acknowledged. `put`, `takeSpare` and the counters are thread-safe; everything else belongs to
+/// the link's thread.
 class Outbox {
 public:
-    /// Called in the link's thread.
-    using Encode = std::function<std::string(const Shipment&)>;
+    /// Function that encodes a recording as a trajectory message. Called on the link's thread.
+    using Encode = std::function<std::string(const Recording&)>;
 
-    /// What `spool` holds already is sent first.
+    /// \param spool spool for the trajectories on disk; trajectories that it already contains are sent first.
     Outbox(std::size_t memoryBytes, std::unique_ptr<Spool> spool, Encode encode, Log log);
 
-    /// Take a trajectory in; where the link does not keep up, the oldest that it has not seen is given up.
+    /// Queue a recording. If the link does not keep up, the oldest queued recording is dropped.
     ///
-    /// Allocates nothing and does not wait for the disk, nor for what the link does.
-    void put(std::unique_ptr<Shipment> shipment);
+    /// Allocates nothing and waits neither for the disk nor for the link.
+    void put(std::unique_ptr<Recording> recording);
 
-    /// One that was used before, to be used again; null if there is none.
-    std::unique_ptr<Shipment> spare();
+    /// Return a used recording whose buffers can be filled again; null if there is none.
+    std::unique_ptr<Recording> takeSpare();
 
-    /// Encode and store some of what came in; whether the learner's next update waits for any of it.
-    bool settle();
+    /// Encode and store queued recordings, up to a fixed number per call. Returns true if one of them is urgent.
+    bool encodeIncoming();
 
-    /// Whether there is more to settle.
-    bool unsettled();
+    /// True if recordings wait for `encodeIncoming`.
+    bool hasIncoming();
 
-    /// The next to send, at least one if any waits, together at most so many bytes; valid until something is called
-    /// that changes the outbox.
-    std::vector<const Parcel*> batch(std::size_t mostBytes);
+    /// Return the next trajectories to send, at most `maxBytes` in total but at least one if any waits. The pointers
+    /// are valid until the outbox changes.
+    std::vector<const EncodedTrajectory*> nextBatch(std::size_t maxBytes);
 
-    /// What was sent on a connection that is gone is to be sent again.
+    /// Mark all unacknowledged trajectories as unsent, for a new connection.
     void rewind() noexcept { sent_ = 0; }
 
-    /// The server has everything up to `sequence`.
+    /// Remove the trajectories up to `sequence`, which the server has acknowledged.
     void acknowledge(std::uint64_t sequence);
 
-    /// Drop the last that `batch` gave, because it cannot be sent at all.
-    void giveUp();
+    /// Drop the last trajectory of the latest batch, because it cannot be sent.
+    void dropLast();
 
-    /// Put what is in memory on disk, for the next process of this client to send, and let go of the disk. What is put
-    /// in after that is dropped.
-    void park();
+    /// Write the trajectories in memory to disk for the next client instance and release the spool. Later recordings
+    /// are dropped.
+    void persist();
 
-    /// Trajectories to be sent that are in memory.
-    std::size_t unsent() const noexcept { return held_.size() - sent_; }
+    /// Number of trajectories in memory that were not sent yet.
+    std::size_t unsentCount() const noexcept { return stored_.size() - sent_; }
 
-    /// Steps that are neither acknowledged nor given up.
+    /// Number of steps neither acknowledged nor dropped.
     std::uint64_t waitingSteps() const noexcept;
     std::uint64_t droppedSteps() const noexcept { return dropped_ + spool_->lostSteps(); }
     std::uint64_t acknowledgedSteps() const noexcept { return acknowledged_; }
@@ -96,24 +97,24 @@ public:
     std::uint64_t spoolBytes() const noexcept { return spool_->bytes(); }
 
 private:
-    struct Held {
-        Parcel parcel;
+    struct Slot {
+        EncodedTrajectory trajectory;
         bool onDisk;
     };
 
-    std::unique_ptr<Shipment> nextIncoming();
-    void recycle(std::unique_ptr<Shipment> shipment);
-    std::optional<std::string> encoded(const Shipment& shipment) const;
-    void store(Parcel parcel);
-    bool fitsMemory(const Parcel& parcel) const noexcept;
-    bool spooled(const Parcel& parcel);
-    void warn(const std::error_code& problem);
+    std::unique_ptr<Recording> nextIncoming();
+    void recycle(std::unique_ptr<Recording> recording);
+    std::optional<std::string> tryEncode(const Recording& recording) const;
+    void store(EncodedTrajectory trajectory);
+    bool fitsInMemory(const EncodedTrajectory& trajectory) const noexcept;
+    bool trySpool(const EncodedTrajectory& trajectory);
+    void warnUnwritable(const std::error_code& problem);
     void dropOldest();
     std::uint32_t removeOldest();
-    void hold(Parcel parcel, bool onDisk);
-    void refill();
-    std::size_t firstWithRoomOnDisk() const noexcept;
-    void writeHeld();
+    void addToMemory(EncodedTrajectory trajectory, bool onDisk);
+    void refillFromDisk();
+    std::size_t firstThatFitsOnDisk() const noexcept;
+    void writeToDisk();
 
     const std::size_t limit_;
     const std::unique_ptr<Spool> spool_;
@@ -121,13 +122,13 @@ private:
     const Log log_;
 
     std::mutex mutex_;
-    Shipments incoming_;
-    Shipments spares_;
-    bool parked_ = false;
+    RecordingQueue incoming_;
+    RecordingQueue spares_;
+    bool persisted_ = false;
 
-    std::deque<Held> held_;
-    std::size_t sent_ = 0;  ///< So many of those, the oldest, wait for their acknowledgement.
-    bool warned_ = false;
+    std::deque<Slot> stored_;
+    std::size_t sent_ = 0;  ///< Number of leading trajectories that were sent and wait for an acknowledgement.
+    bool warnedUnwritable_ = false;
     bool unwritable_ = false;
 
     std::atomic<std::uint64_t> accepted_;

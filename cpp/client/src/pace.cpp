@@ -8,18 +8,18 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Fragments remembered one by one; beyond, such as while the server is away, they are counted together.
-constexpr std::size_t mostShipped = 1024;
+/// Maximum number of entries for sent recordings. Later ones, for example during an outage, are merged into the last.
+constexpr std::size_t maxSentEntries = 1024;
 
-/// Room that saves the decision path from allocating: fragments under way, and episodes to be used again.
-constexpr std::size_t usualEpisodes = 64;
+/// Number of episodes for which capacity is reserved, so that the decision path does not allocate.
+constexpr std::size_t reservedEpisodes = 64;
 
 std::uint64_t saturatedSum(std::uint64_t a, std::uint64_t b) noexcept {
     return a > std::numeric_limits<std::uint64_t>::max() - b ? std::numeric_limits<std::uint64_t>::max() : a + b;
 }
 
-/// About thirty years at most, which clocks can still count; what is no number is no time.
-Seconds countable(Seconds timeout) noexcept {
+/// Clamp to about 30 years, the range of clocks. NaN and negative values become 0.
+Seconds clampTimeout(Seconds timeout) noexcept {
     return timeout > Seconds::zero() ? std::min(timeout, Seconds(1e9)) : Seconds::zero();
 }
 
@@ -29,22 +29,22 @@ void Pace::publish(std::shared_ptr<const Model> model) {
     {
         const std::lock_guard lock(mutex_);
         if (model_ && model_->lineage != model->lineage) {
-            // Another learner under the same name: what was sent before was not for it.
-            shipped_.clear();
-            shippedSteps_ = 0;
+            // A new lineage: earlier trajectories went to another learner.
+            sent_.clear();
+            sentSteps_ = 0;
         }
         model_.swap(model);
         hasModel_.store(true, std::memory_order_relaxed);
-        forgetTaken(model_->taken);
-        const std::uint64_t present = ahead();
-        goal_ = saturatedSum(present - present % model_->wants, model_->wants);
-        cutAll();
+        removeLearned(model_->learnedSequence);
+        const std::uint64_t present = unlearnedSteps();
+        cutAt_ = saturatedSum(present - present % model_->stepsToNextUpdate, model_->stepsToNextUpdate);
+        requestCuts();
     }
-    // The old model is let go of here, outside the lock.
-    news_.notify_all();
+    // The old model is released here, outside the lock.
+    changed_.notify_all();
 }
 
-bool Pace::isNews(const Model& model) const {
+bool Pace::isNewer(const Model& model) const {
     const std::lock_guard lock(mutex_);
     return !model_ || model_->lineage != model.lineage || model_->version < model.version;
 }
@@ -54,64 +54,64 @@ std::shared_ptr<const Model> Pace::model() const {
     return model_;
 }
 
-void Pace::restrict(std::optional<std::uint64_t> maxStaleness, std::size_t maxSteps) {
+void Pace::setServerLimits(std::optional<std::uint64_t> maxStaleness, std::size_t maxSteps) {
     const std::lock_guard lock(mutex_);
     if (maxStaleness) maxStaleness_ = maxStaleness;
     if (maxSteps > 0) maxSteps_ = std::min(maxSteps_.load(), maxSteps);
 }
 
-Episode& Pace::begin(const Hold& hold, const Spec& spec) {
+Episode& Pace::beginEpisode(const Lock& lock, const Spec& spec) {
     if (idle_.empty()) {
-        running_.reserve(std::max(usualEpisodes, all_.size() + 1));
-        idle_.reserve(std::max(usualEpisodes, all_.size() + 1));
-        shipped_.reserve(mostShipped);
+        running_.reserve(std::max(reservedEpisodes, all_.size() + 1));
+        idle_.reserve(std::max(reservedEpisodes, all_.size() + 1));
+        sent_.reserve(maxSentEntries);
         idle_.push_back(all_.emplace_back(std::make_unique<Episode>(spec)).get());
     }
     Episode& episode = *idle_.back();
     idle_.pop_back();
     episode.recorder.restart();
-    renumber(hold, episode);
+    renumber(lock, episode);
     running_.push_back(&episode);
     return episode;
 }
 
-bool Pace::startFragment(const Hold&, Episode& episode) {
+bool Pace::startRecording(const Lock&, Episode& episode) {
     episode.model = model_;
     episode.version = model_->version;
     episode.cutDue = false;
-    allot(episode);
+    setStepLimit(episode);
     const bool adopts = adopted_ != model_;
     adopted_ = model_;
     versionsAdopted_ += adopts ? 1 : 0;
     return adopts;
 }
 
-bool Pace::isToBeCut(const Hold&, Episode& episode) {
+bool Pace::shouldCut(const Lock&, Episode& episode) {
     Recorder& recorder = episode.recorder;
     if (recorder.steps() >= maxSteps()) return true;
-    episode.cutDue |= ahead() >= goal_;
+    episode.cutDue |= unlearnedSteps() >= cutAt_;
     if (!episode.cutDue) {
-        allot(episode);
+        setStepLimit(episode);
         return false;
     }
     if (recorder.unrewarded() == 0) return true;
-    // Rewards still to come would be lost; the next request asks again.
+    // A cut would lose the missing rewards; check again at the next request.
     recorder.setLimit(recorder.steps() + 1);
     return false;
 }
 
-void Pace::number(const Hold&, Shipment& shipment) {
-    shipment.sequence = ++sequence_;
-    noteShipped(shipment.steps());
-    recordedSteps_ += shipment.steps();
-    const std::uint64_t present = ahead();
-    shipment.urgent = model_ && present >= goal_;
-    if (!shipment.urgent) return;
-    goal_ = saturatedSum(present, model_->wants);
-    cutAll();
+void Pace::assignSequence(const Lock&, Recording& recording) {
+    recording.sequence = ++sequence_;
+    addSent(recording.steps());
+    recordedSteps_ += recording.steps();
+    const std::uint64_t present = unlearnedSteps();
+    recording.urgent = model_ && present >= cutAt_;
+    if (!recording.urgent) return;
+    cutAt_ = saturatedSum(present, model_->stepsToNextUpdate);
+    requestCuts();
 }
 
-void Pace::stop(const Hold&, Episode& episode) {
+void Pace::endEpisode(const Lock&, Episode& episode) {
     if (std::erase(running_, &episode) == 0) return;
     episode.model.reset();
     episode.pending = false;
@@ -119,21 +119,21 @@ void Pace::stop(const Hold&, Episode& episode) {
     idle_.push_back(&episode);
 }
 
-void Pace::renumber(const Hold&, Episode& episode) { episode.number.store(++episodes_, std::memory_order_relaxed); }
+void Pace::renumber(const Lock&, Episode& episode) { episode.number.store(++episodes_, std::memory_order_relaxed); }
 
-std::vector<Episode*> Pace::running(const Hold&) const { return running_; }
+std::vector<Episode*> Pace::runningEpisodes(const Lock&) const { return running_; }
 
-bool Pace::waitUntilFresh(Hold& hold, Seconds patience) {
+bool Pace::waitUntilFresh(Lock& lock, Seconds patience) {
     if (patience <= Seconds::zero()) return true;
-    return news_.wait_for(hold, patience, [this] { return !tooFarAhead(); });
+    return changed_.wait_for(lock, patience, [this] { return !isTooStale(); });
 }
 
-Figures Pace::figures() const {
+DecisionStatistics Pace::statistics() const {
     const std::lock_guard lock(mutex_);
     const std::uint64_t fallbacks = fallbackDecisions_.load(std::memory_order_relaxed);
-    std::uint64_t underWay = 0;
-    for (const Episode* episode : running_) underWay += episode->recorder.steps();
-    return {.decisions = recordedSteps_ + underWay + fallbacks,
+    std::uint64_t inProgress = 0;
+    for (const Episode* episode : running_) inProgress += episode->recorder.steps();
+    return {.decisions = recordedSteps_ + inProgress + fallbacks,
             .fallbackDecisions = fallbacks,
             .lateRewards = lateRewards_.load(std::memory_order_relaxed),
             .adoptedVersion = adopted_ ? std::optional(adopted_->version) : std::nullopt,
@@ -146,56 +146,56 @@ bool Pace::waitForModel(Seconds timeout, std::uint64_t version) {
 
 bool Pace::waitFor(Seconds timeout, const std::function<bool()>& condition) {
     std::unique_lock lock(mutex_);
-    return news_.wait_for(lock, countable(timeout), condition);
+    return changed_.wait_for(lock, clampTimeout(timeout), condition);
 }
 
-void Pace::announce() {
-    // Whoever waits has either seen the change or is waiting already.
+void Pace::notifyWaiters() {
+    // Taking the lock orders the change before the next evaluation of a waiting condition.
     { const std::lock_guard lock(mutex_); }
-    news_.notify_all();
+    changed_.notify_all();
 }
 
-std::uint64_t Pace::ahead() const {
-    std::uint64_t steps = shippedSteps_;
+std::uint64_t Pace::unlearnedSteps() const {
+    std::uint64_t steps = sentSteps_;
     for (const Episode* episode : running_) steps += episode->recorder.steps();
     return steps;
 }
 
-bool Pace::tooFarAhead() const {
+bool Pace::isTooStale() const {
     if (!model_ || !maxStaleness_) return false;
-    // Divided, not multiplied: what the server names may be any number.
-    return ahead() / model_->wants > *maxStaleness_;
+    // Divide instead of multiply: the value from the server may be arbitrarily large.
+    return unlearnedSteps() / model_->stepsToNextUpdate > *maxStaleness_;
 }
 
-/// Let a fragment go on for its share of the steps that are wanted.
-void Pace::allot(Episode& episode) {
-    const std::uint64_t present = ahead();
-    const std::uint64_t wanted = goal_ > present ? goal_ - present : 1;
-    const std::uint64_t sharers = std::max<std::size_t>(1, running_.size());
-    const std::uint64_t share = (wanted - 1) / sharers + 1;
+/// Give the recording its share of the steps until the next update.
+void Pace::setStepLimit(Episode& episode) {
+    const std::uint64_t present = unlearnedSteps();
+    const std::uint64_t wanted = cutAt_ > present ? cutAt_ - present : 1;
+    const std::uint64_t episodes = std::max<std::size_t>(1, running_.size());
+    const std::uint64_t share = (wanted - 1) / episodes + 1;
     episode.recorder.setLimit(std::min<std::uint64_t>(maxSteps(), saturatedSum(episode.recorder.steps(), share)));
 }
 
-void Pace::cutAll() {
+void Pace::requestCuts() {
     for (Episode* episode : running_) {
         episode->cutDue = true;
         episode->recorder.setLimit(0);
     }
 }
 
-void Pace::noteShipped(std::uint64_t steps) {
-    shippedSteps_ += steps;
-    if (shipped_.size() < mostShipped) {
-        shipped_.push_back({sequence_, steps});
+void Pace::addSent(std::uint64_t steps) {
+    sentSteps_ += steps;
+    if (sent_.size() < maxSentEntries) {
+        sent_.push_back({sequence_, steps});
     } else {
-        shipped_.back() = {sequence_, shipped_.back().steps + steps};
+        sent_.back() = {sequence_, sent_.back().steps + steps};
     }
 }
 
-void Pace::forgetTaken(std::uint64_t sequence) {
-    const auto kept = std::ranges::find_if(shipped_, [&](const Sent& sent) { return sent.sequence > sequence; });
-    for (auto sent = shipped_.begin(); sent != kept; ++sent) shippedSteps_ -= sent->steps;
-    shipped_.erase(shipped_.begin(), kept);
+void Pace::removeLearned(std::uint64_t sequence) {
+    const auto kept = std::ranges::find_if(sent_, [&](const SentSteps& sent) { return sent.sequence > sequence; });
+    for (auto sent = sent_.begin(); sent != kept; ++sent) sentSteps_ -= sent->steps;
+    sent_.erase(sent_.begin(), kept);
 }
 
 }  // namespace rl4sys::client

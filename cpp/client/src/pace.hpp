@@ -17,8 +17,8 @@ namespace rl4sys::client {
 
 using Seconds = std::chrono::duration<double>;
 
-/// What a client has decided so far, and by what.
-struct Figures {
+/// Decision counters and the model in use.
+struct DecisionStatistics {
     std::uint64_t decisions = 0;
     std::uint64_t fallbackDecisions = 0;
     std::uint64_t lateRewards = 0;
@@ -26,107 +26,109 @@ struct Figures {
     std::uint64_t versionsAdopted = 0;
 };
 
-/// When a trajectory is cut and by which model it goes on: so that experience reaches the learner when it wants it.
+/// Decides when recordings are cut and which model an episode uses.
 ///
-/// *Ahead* are the steps that the newest model has not learnt from: of fragments sent since, and of those under way.
-/// When they reach what the learner wants, every fragment under way is cut, so that its next update has them; a newer
-/// model cuts them too, so that it is acted by. One lock guards it all and is held for moments only. What takes a
-/// `Hold` is to be called by whoever has that lock, so that several things can be done as one.
+/// *Unlearned* steps are those the newest model was not trained on: sent recordings and recordings in progress. When
+/// their number makes the next update due, all recordings in progress are cut so that the update includes them. A
+/// newer model also cuts them, so that it is used immediately. One lock guards all state and is held briefly. Methods
+/// with a `Lock` parameter require that the caller holds it, which makes several calls atomic.
 class Pace {
 public:
-    using Hold = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<std::mutex>;
 
     Pace(std::size_t maxSteps, std::optional<std::uint64_t> maxStaleness)
         : maxSteps_(maxSteps), maxStaleness_(maxStaleness) {}
 
-    Hold hold() { return Hold(mutex_); }
+    Lock lock() { return Lock(mutex_); }
 
-    /// Owns nothing if another thread has the lock.
-    Hold tryHold() { return Hold(mutex_, std::try_to_lock); }
+    /// Try to take the lock. The result is false if another thread holds the lock.
+    Lock tryLock() { return Lock(mutex_, std::try_to_lock); }
 
-    /// Make `model` the newest; fragments under way end with their next request.
+    /// Make `model` the newest. Recordings in progress are cut at their next request.
     void publish(std::shared_ptr<const Model> model);
 
-    /// Whether it is newer than the newest.
-    bool isNews(const Model& model) const;
+    /// True if `model` is newer than the current one or of another lineage.
+    bool isNewer(const Model& model) const;
 
-    /// The newest; null before the first.
+    /// Newest model; null before the first.
     std::shared_ptr<const Model> model() const;
 
-    /// Whether there is a model; costs next to nothing.
+    /// True if a model has arrived. Lock-free.
     bool hasModel() const noexcept { return hasModel_.load(std::memory_order_relaxed); }
 
-    /// Steps a fragment has at most.
+    /// Maximum number of steps in a recording.
     std::size_t maxSteps() const noexcept { return maxSteps_.load(std::memory_order_relaxed); }
 
-    /// What the server takes at most, and how stale it may be.
-    void restrict(std::optional<std::uint64_t> maxStaleness, std::size_t maxSteps);
+    /// Apply the limits of the server: maximum staleness and trajectory length.
+    void setServerLimits(std::optional<std::uint64_t> maxStaleness, std::size_t maxSteps);
 
-    /// A new episode; its first fragment is to be started.
-    Episode& begin(const Hold& hold, const Spec& spec);
+    /// Begin an episode; the caller starts its first recording.
+    Episode& beginEpisode(const Lock& lock, const Spec& spec);
 
-    /// Let the episode go on by the newest model, of which there must be one; true if none went by it before.
-    bool startFragment(const Hold& hold, Episode& episode);
+    /// Start a recording with the newest model, which must exist. Returns true if this model is used for the first
+    /// time.
+    bool startRecording(const Lock& lock, Episode& episode);
 
-    /// Whether a fragment that has reached its limit ends there; if not, it has a new limit.
-    bool isToBeCut(const Hold& hold, Episode& episode);
+    /// Decide if a full recording is cut now; otherwise its limit is raised.
+    bool shouldCut(const Lock& lock, Episode& episode);
 
-    /// Number a fragment that was closed, and see whether the learner waits for it.
-    void number(const Hold& hold, Shipment& shipment);
+    /// Assign the next sequence number to a closed recording and mark it urgent if the learner needs it for an
+    /// update.
+    void assignSequence(const Lock& lock, Recording& recording);
 
-    /// The episode goes on no more, and what stood for it may stand for another.
-    void stop(const Hold& hold, Episode& episode);
+    /// End the episode and make its object available for reuse.
+    void endEpisode(const Lock& lock, Episode& episode);
 
-    /// Let the episode stand for another, so that decisions so far are no longer its own.
-    void renumber(const Hold& hold, Episode& episode);
+    /// Give the episode a new number, which invalidates earlier decisions.
+    void renumber(const Lock& lock, Episode& episode);
 
-    /// Those under way.
-    std::vector<Episode*> running(const Hold& hold) const;
+    /// Episodes in progress.
+    std::vector<Episode*> runningEpisodes(const Lock& lock) const;
 
-    /// Wait while a further step would be too stale to be learnt from; false if patience ran out.
-    bool waitUntilFresh(Hold& hold, Seconds patience);
+    /// Wait while another step would be too stale for training. Returns false on timeout.
+    bool waitUntilFresh(Lock& lock, Seconds patience);
 
-    /// True the first time.
+    /// Count a reward that arrived too late. Returns true for the first one.
     bool countLateReward() noexcept { return lateRewards_.fetch_add(1, std::memory_order_relaxed) == 0; }
     void countFallback() noexcept { fallbackDecisions_.fetch_add(1, std::memory_order_relaxed); }
-    Figures figures() const;
+    DecisionStatistics statistics() const;
 
-    /// Wait for a model of at least that version; whether it is there.
+    /// Wait for a model of at least `version`. Returns false on timeout.
     bool waitForModel(Seconds timeout, std::uint64_t version);
 
-    /// Wait for `condition`, which is asked whenever there is news; what it then was.
+    /// Wait until `condition` holds; it is evaluated after each change, with the lock held. Returns its last value.
     bool waitFor(Seconds timeout, const std::function<bool()>& condition);
 
-    /// Say that something changed that others may wait for.
-    void announce();
+    /// Wake all threads in `waitFor` to evaluate their conditions.
+    void notifyWaiters();
 
 private:
-    struct Sent {
+    struct SentSteps {
         std::uint64_t sequence;
         std::uint64_t steps;
     };
 
-    std::uint64_t ahead() const;
-    bool tooFarAhead() const;
-    void allot(Episode& episode);
-    void cutAll();
-    void noteShipped(std::uint64_t steps);
-    void forgetTaken(std::uint64_t sequence);
+    std::uint64_t unlearnedSteps() const;
+    bool isTooStale() const;
+    void setStepLimit(Episode& episode);
+    void requestCuts();
+    void addSent(std::uint64_t steps);
+    void removeLearned(std::uint64_t sequence);
 
     mutable std::mutex mutex_;
-    std::condition_variable news_;
+    std::condition_variable changed_;
     std::shared_ptr<const Model> model_;
     std::atomic<bool> hasModel_ = false;
     std::shared_ptr<const Model> adopted_;
     std::uint64_t versionsAdopted_ = 0;
     std::atomic<std::size_t> maxSteps_;
     std::optional<std::uint64_t> maxStaleness_;
-    std::uint64_t goal_ = 0;
+    std::uint64_t cutAt_ = 0;
     std::uint64_t sequence_ = 0;
     std::uint64_t episodes_ = 0;
     std::uint64_t recordedSteps_ = 0;
-    std::vector<Sent> shipped_;
-    std::uint64_t shippedSteps_ = 0;
+    std::vector<SentSteps> sent_;
+    std::uint64_t sentSteps_ = 0;
     std::vector<std::unique_ptr<Episode>> all_;
     std::vector<Episode*> running_;
     std::vector<Episode*> idle_;

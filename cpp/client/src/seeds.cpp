@@ -12,7 +12,7 @@ using Pool = std::array<Word, 4>;
 
 constexpr Word folded(Word value) noexcept { return value ^ (value >> 16); }
 
-/// A hash whose constant moves on with every word that goes through it.
+/// Hash of numpy's SeedSequence; its constant changes with every word.
 class Hash {
 public:
     constexpr Hash(Word constant, Word multiplier) noexcept : constant_(constant), multiplier_(multiplier) {}
@@ -33,8 +33,7 @@ constexpr Word mixed(Word left, Word right) noexcept { return folded(0xca01f9ddU
 constexpr Word lowWord(std::uint64_t value) noexcept { return static_cast<Word>(value); }
 constexpr Word highWord(std::uint64_t value) noexcept { return static_cast<Word>(value >> 32); }
 
-/// Every word of the pool depends on all of the entropy. What numpy appends to the seed, the number 0, is not told
-/// from the zeros that fill the pool.
+/// Mix the seed over all words of the pool. The 0 that numpy appends to the seed is equal to the zero padding.
 constexpr Pool mixedPool(std::uint64_t seed) noexcept {
     Hash hash(0x43b0d7e5U, 0x931e8875U);
     Pool pool = {lowWord(seed), highWord(seed), 0, 0};

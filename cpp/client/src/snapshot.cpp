@@ -20,33 +20,35 @@ using nlohmann::json;
 
 constexpr const char* format = "rl4sys.snapshot.1";
 
-/// How often on average a weight may be taken: each time costs memory, and names are cheap to repeat.
-constexpr std::size_t mostUses = 4;
+/// Maximum size of the weights of all operations relative to the stored weights. Repeated names are cheap to write but
+/// cost memory.
+constexpr std::size_t maxWeightReuse = 4;
 
-/// An operation as it is written: with the names of its weights.
-struct WrittenOperation {
+/// Operation with the names of its weights.
+struct ParsedOperation {
     std::string name;
     std::vector<std::string> weights;
     std::map<std::string, double> options;
     std::vector<std::int64_t> inputs;
 
-    Role role() const { return kinds().at(name).role; }
+    Role role() const { return operationKinds().at(name).role; }
 };
 
-using WrittenProgram = std::vector<WrittenOperation>;
+using ParsedProgram = std::vector<ParsedOperation>;
 
-/// Large numbers are looked at as they are written: as an int64 they would wrap around to the mask's.
+/// Read an input number. Its range is checked before the conversion, because large unsigned values would wrap around to
+/// the number of the mask.
 std::int64_t readInput(const json& value) {
-    const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > mostOperations;
+    const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > maxOperations;
     if (value.is_number_integer() && !wraps) {
         const auto input = value.get<std::int64_t>();
-        if (input >= maskInput && input <= static_cast<std::int64_t>(mostOperations)) return input;
+        if (input >= maskInput && input <= static_cast<std::int64_t>(maxOperations)) return input;
     }
-    throw std::invalid_argument("not a policy program: there is no value " + quoted(value));
+    throw std::invalid_argument("not a policy program: invalid input " + quoted(value));
 }
 
-WrittenOperation readOperation(const json& value) {
-    WrittenOperation operation{value.at("name").get<std::string>(), {}, {}, {}};
+ParsedOperation readOperation(const json& value) {
+    ParsedOperation operation{value.at("name").get<std::string>(), {}, {}, {}};
     for (const json& weight : value.at("weights").get_ref<const json::array_t&>()) {
         operation.weights.push_back(weight.get<std::string>());
     }
@@ -59,7 +61,7 @@ WrittenOperation readOperation(const json& value) {
     return operation;
 }
 
-bool hasItsOptions(const WrittenOperation& operation, const Kind& kind) {
+bool hasValidOptions(const ParsedOperation& operation, const OperationKind& kind) {
     const auto isTaken = [&](const auto& option) {
         return std::ranges::count(kind.options, option.first) + std::ranges::count(kind.optional, option.first) > 0;
     };
@@ -67,42 +69,42 @@ bool hasItsOptions(const WrittenOperation& operation, const Kind& kind) {
     return std::ranges::all_of(operation.options, isTaken) && std::ranges::all_of(kind.options, isGiven);
 }
 
-void checkOperation(const WrittenOperation& operation) {
-    const auto found = kinds().find(operation.name);
-    if (found == kinds().end()) {
+void checkOperation(const ParsedOperation& operation) {
+    const auto found = operationKinds().find(operation.name);
+    if (found == operationKinds().end()) {
         throw std::invalid_argument("the policy needs the operation '" + shortened(operation.name) +
-                                    "', which this version of rl4sys does not know: upgrade it");
+                                    "', which this version of rl4sys does not support; upgrade rl4sys");
     }
-    const Kind& kind = found->second;
+    const OperationKind& kind = found->second;
     if (operation.weights.size() != kind.weights) {
         throw std::invalid_argument(operation.name + " takes " + std::to_string(kind.weights) + " weights, got " +
                                     quoted(operation.weights));
     }
-    if (!hasItsOptions(operation, kind)) {
+    if (!hasValidOptions(operation, kind)) {
         throw std::invalid_argument(operation.name + " takes finite " + quoted(kind.options) + " as options, got " +
                                     quoted(operation.options));
     }
 }
 
-void checkHeadIsLast(const WrittenProgram& program) {
-    const auto isHead = [](const WrittenOperation& operation) { return operation.role() != Role::body; };
+void checkHeadIsLast(const ParsedProgram& program) {
+    const auto isHead = [](const ParsedOperation& operation) { return operation.role() != Role::body; };
     if (std::ranges::find_if(program, isHead) == std::prev(program.end())) return;
     std::vector<std::string> names;
-    for (const WrittenOperation& operation : program) names.push_back(operation.name);
-    throw std::invalid_argument("a program ends in exactly one of the heads; got " + quoted(names));
+    for (const ParsedOperation& operation : program) names.push_back(operation.name);
+    throw std::invalid_argument("a program must end in exactly one head; got " + quoted(names));
 }
 
-WrittenProgram readProgram(const json& value) {
-    WrittenProgram program;
+ParsedProgram readProgram(const json& value) {
+    ParsedProgram program;
     try {
         for (const json& operation : value.get_ref<const json::array_t&>()) program.push_back(readOperation(operation));
     } catch (const json::exception& problem) {
         throw std::invalid_argument("not a policy program: " + shortened(problem.what()) + " in " + quoted(value));
     }
-    if (program.empty()) throw std::invalid_argument("not a policy program: there is no operation in " + quoted(value));
-    if (program.size() > mostOperations) {
-        throw std::invalid_argument("a program of " + std::to_string(program.size()) + " operations; it can have " +
-                                    std::to_string(mostOperations));
+    if (program.empty()) throw std::invalid_argument("not a policy program: no operation in " + quoted(value));
+    if (program.size() > maxOperations) {
+        throw std::invalid_argument("the program has " + std::to_string(program.size()) +
+                                    " operations; the maximum is " + std::to_string(maxOperations));
     }
     std::ranges::for_each(program, checkOperation);
     checkHeadIsLast(program);
@@ -110,25 +112,25 @@ WrittenProgram readProgram(const json& value) {
 }
 
 [[noreturn]] void refuseMetadata(const std::string& problem) {
-    throw std::invalid_argument("a policy snapshot with damaged metadata: " + problem);
+    throw std::invalid_argument("the metadata of a policy snapshot is damaged: " + problem);
 }
 
-const std::string& entryOf(const Metadata& metadata, const std::string& name) {
+const std::string& metadataEntry(const Metadata& metadata, const std::string& name) {
     const auto found = metadata.find(name);
-    if (found == metadata.end()) refuseMetadata("it has no " + name);
+    if (found == metadata.end()) refuseMetadata("missing entry " + name);
     return found->second;
 }
 
 json jsonOf(const Metadata& metadata, const std::string& name) {
     try {
-        return parseJson(entryOf(metadata, name));
+        return parseJson(metadataEntry(metadata, name));
     } catch (const std::invalid_argument& problem) {
         refuseMetadata(name + ": " + problem.what());
     }
 }
 
 std::int64_t versionOf(const Metadata& metadata) {
-    const std::string& text = entryOf(metadata, "version");
+    const std::string& text = metadataEntry(metadata, "version");
     std::int64_t version = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), version);
     if (problem != std::errc() || end != text.data() + text.size()) {
@@ -146,50 +148,49 @@ void checkFormat(const Metadata& metadata) {
 
 void checkChecksum(const TensorFile& file) {
     const auto given = file.metadata.find("sha256");
-    if (given != file.metadata.end() && given->second == contentHash(file.arrays, entryOf(file.metadata, "program"))) {
-        return;
-    }
+    const std::string& program = metadataEntry(file.metadata, "program");
+    if (given != file.metadata.end() && given->second == contentHash(file.arrays, program)) return;
     throw std::invalid_argument("the weights of a policy snapshot do not match their checksum: the file is damaged");
 }
 
-Tensor tensorOf(const WrittenOperation& operation, const std::string& name, const ArrayView& array) {
+Tensor tensorOf(const ParsedOperation& operation, const std::string& name, const ArrayView& array) {
     if (array.dtype != "F32") {
         throw std::invalid_argument(operation.name + " takes weights of F32; '" + shortened(name) + "' is of " +
                                     array.dtype);
     }
     Tensor tensor{array.shape, std::vector<float>(array.bytes.size() / sizeof(float))};
-    // An empty vector has no memory to copy to.
+    // The data pointer of an empty vector may be null.
     if (!array.bytes.empty()) std::memcpy(tensor.values.data(), array.bytes.data(), array.bytes.size());
     return tensor;
 }
 
-void checkWeightsArePresent(const WrittenOperation& operation, const Arrays& arrays) {
+void checkWeightsArePresent(const ParsedOperation& operation, const Arrays& arrays) {
     std::vector<std::string> missing;
     std::ranges::copy_if(operation.weights, std::back_inserter(missing),
                          [&](const std::string& name) { return !arrays.contains(name); });
     if (missing.empty()) return;
     throw std::invalid_argument(operation.name + " needs the weights " + quoted(missing) +
-                                ", which the snapshot does not have");
+                                ", which are missing in the snapshot");
 }
 
-void checkUses(const WrittenProgram& program, const Arrays& arrays) {
+void checkUses(const ParsedProgram& program, const Arrays& arrays) {
     std::size_t present = 0;
     for (const auto& [name, array] : arrays) present += array.bytes.size();
     std::size_t taken = 0;
-    for (const WrittenOperation& operation : program) {
+    for (const ParsedOperation& operation : program) {
         for (const std::string& name : operation.weights) taken += arrays.at(name).bytes.size();
-        if (taken > mostUses * present) {
-            throw std::invalid_argument("the operations of a policy take more than " + std::to_string(mostUses) +
-                                        " times the weights that its snapshot has");
+        if (taken > maxWeightReuse * present) {
+            throw std::invalid_argument("the operations of a policy take more than " + std::to_string(maxWeightReuse) +
+                                        " times the weights in its snapshot");
         }
     }
 }
 
-std::vector<Operation> withWeights(const WrittenProgram& program, const Arrays& arrays) {
-    for (const WrittenOperation& operation : program) checkWeightsArePresent(operation, arrays);
+std::vector<Operation> withWeights(const ParsedProgram& program, const Arrays& arrays) {
+    for (const ParsedOperation& operation : program) checkWeightsArePresent(operation, arrays);
     checkUses(program, arrays);
     std::vector<Operation> operations;
-    for (const WrittenOperation& written : program) {
+    for (const ParsedOperation& written : program) {
         Operation& operation = operations.emplace_back(Operation{written.name, {}, written.options, written.inputs});
         for (const std::string& name : written.weights) {
             operation.weights.push_back(tensorOf(written, name, arrays.at(name)));
@@ -198,19 +199,20 @@ std::vector<Operation> withWeights(const WrittenProgram& program, const Arrays& 
     return operations;
 }
 
-std::size_t actionNumbers(const Spec& spec) { return spec.choices > 0 ? spec.choices : spec.action.size(); }
+std::size_t actionNumbers(const Spec& spec) { return spec.actionCount > 0 ? spec.actionCount : spec.action.size(); }
 
-void checkHeadDrawsActions(const WrittenOperation& head, const Spec& spec) {
-    if ((head.role() == Role::discreteHead) == (spec.choices > 0)) return;
-    const std::string space = spec.choices > 0 ? "choices of " : "a box of ";
-    throw std::invalid_argument("the head " + head.name + " does not draw actions of " + space +
+void checkHeadDrawsActions(const ParsedOperation& head, const Spec& spec) {
+    if ((head.role() == Role::discreteHead) == (spec.actionCount > 0)) return;
+    const std::string space = spec.actionCount > 0 ? "Discrete " : "Box ";
+    throw std::invalid_argument("the head " + head.name + " does not produce actions of " + space +
                                 std::to_string(actionNumbers(spec)));
 }
 
 void checkParts(const Program& program, const Spec& spec) {
-    const bool same = program.several() != spec.several.empty() && std::ranges::equal(program.parts(), spec.parts());
+    const bool same = program.multiDiscrete() != spec.multiDiscrete.empty() &&
+                      std::ranges::equal(program.parts(), spec.parts());
     if (!program.discrete() || same) return;
-    throw std::invalid_argument("the head draws other choices than the spec has: " +
+    throw std::invalid_argument("the head and the spec have different discrete actions: " +
                                 quoted(json(std::vector(program.parts().begin(), program.parts().end()))) + " and " +
                                 quoted(json(std::vector(spec.parts().begin(), spec.parts().end()))));
 }
@@ -218,8 +220,8 @@ void checkParts(const Program& program, const Spec& spec) {
 void checkOutputs(const Program& program, const Spec& spec) {
     const std::size_t given = program.discrete() ? program.outputSize() : program.actionSize();
     if (given == actionNumbers(spec)) return;
-    throw std::invalid_argument("the program gives " + std::to_string(program.outputSize()) +
-                                " numbers for an action space of " + std::to_string(actionNumbers(spec)));
+    throw std::invalid_argument("the program outputs " + std::to_string(program.outputSize()) +
+                                " values for an action space of " + std::to_string(actionNumbers(spec)));
 }
 
 }  // namespace
@@ -228,11 +230,11 @@ Snapshot Snapshot::fromBytes(std::string_view blob) {
     const TensorFile file = decodeTensors(blob);
     checkFormat(file.metadata);
     Snapshot snapshot{versionOf(file.metadata), Spec::fromJson(jsonOf(file.metadata, "spec")), nullptr};
-    const WrittenProgram written = readProgram(jsonOf(file.metadata, "program"));
+    const ParsedProgram written = readProgram(jsonOf(file.metadata, "program"));
     checkHeadDrawsActions(written.back(), snapshot.spec);
     checkChecksum(file);
     snapshot.program = std::make_shared<const Program>(withWeights(written, file.arrays), snapshot.spec.inputSize(),
-                                                       snapshot.spec.choices);
+                                                       snapshot.spec.actionCount);
     checkOutputs(*snapshot.program, snapshot.spec);
     checkParts(*snapshot.program, snapshot.spec);
     return snapshot;

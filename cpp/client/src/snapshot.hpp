@@ -5,26 +5,26 @@
 #include <string>
 #include <string_view>
 
-#include "rl4sys/program.hpp"
+#include "rl4sys/core/program.hpp"
 #include "spec.hpp"
 #include "tensors.hpp"
 
 namespace rl4sys::client {
 
-/// A policy frozen for inference, ready to act: `rl4sys.policy.snapshot.Snapshot` in Python.
+/// Policy snapshot for inference: `rl4sys.policy.snapshot.Snapshot` in Python.
 struct Snapshot {
     std::int64_t version = 0;
     Spec spec;
     std::shared_ptr<const Program> program;
 
-    /// Stricter than Python's reader about what Python's writer never writes: weights of a program are float32, a number
-    /// is no text, and weights are not taken over and over.
-    /// \throws std::invalid_argument if `blob` is not a snapshot, is damaged or does not fit together.
+    /// Read a snapshot. Stricter than the Python reader for inputs the Python writer never produces: weights must be
+    /// float32, strings must be strings, and reuse of weights is limited.
+    /// \throws std::invalid_argument if `blob` is not a snapshot, is damaged or inconsistent.
     static Snapshot fromBytes(std::string_view blob);
 };
 
-/// SHA-256 of the weights and the program's text, in hexadecimal digits. The text is taken as it stands in the file,
-/// which is how Python wrote it, so that no other way of writing numbers can make it differ.
+/// Return the SHA-256 of the weights and the program text, in hexadecimal. Uses the text as stored in the file, so the
+/// result does not depend on number formatting.
 std::string contentHash(const Arrays& weights, const std::string& program);
 
 }  // namespace rl4sys::client

@@ -27,8 +27,8 @@ std::string listOfDtypes() {
     return list;
 }
 
-/// Whether a block has that name and, of others, only those in `optional`.
-bool holds(const Json& block, std::string_view required, const Names& optional) {
+/// True if the block has the required name and otherwise only optional ones.
+bool hasOnly(const Json& block, std::string_view required, const Names& optional) {
     const auto isKnown = [&](const auto& item) { return item.key() == required || optional.contains(item.key()); };
     const auto items = block.items();
     return block.contains(required) && std::all_of(items.begin(), items.end(), isKnown);
@@ -59,7 +59,7 @@ std::vector<float> boundOf(const Json& written, float otherwise, const std::stri
     return bound;
 }
 
-void boundBy(Box& box, const Json& block, const std::string& at) {
+void readBounds(Box& box, const Json& block, const std::string& at) {
     box.low = boundOf(memberOf(block, "low"), -infinity, at + ".low");
     box.high = boundOf(memberOf(block, "high"), infinity, at + ".high");
 }
@@ -79,59 +79,62 @@ std::string dtypeOf(const Json& written, const std::string& at) {
     return toText(written);
 }
 
-Box observedBox(const Json& written, const std::string& at) {
+Box observationBox(const Json& written, const std::string& at) {
     Box box;
     if (!written.is_object()) {
         box.shape = shapeOf(written, at);
         return checked(box, at);
     }
-    if (!holds(written, "shape", {"dtype", "low", "high"})) {
-        refuse(at, written, "its block holds shape and, if need be, dtype, low, high");
+    if (!hasOnly(written, "shape", {"dtype", "low", "high"})) {
+        refuse(at, written, "its block takes shape and optionally dtype, low and high");
     }
     box.dtype = dtypeOf(written.value("dtype", Json("float32")), at);
     box.shape = shapeOf(written["shape"], at);
-    boundBy(box, written, at);
+    readBounds(box, written, at);
     return checked(box, at);
 }
 
 void readObservation(Spec& spec, const Json& written) {
     if (!written.is_object() || written.contains("shape")) {
-        spec.observation.emplace_back(stateName, observedBox(written, "observation"));
+        spec.observation.emplace_back(stateName, observationBox(written, "observation"));
         return;
     }
     if (written.empty()) throw ConfigError("observation is an empty block; write a size for each name");
     for (const auto& [name, part] : written.items()) {
-        spec.observation.emplace_back(name, observedBox(part, "observation." + name));
+        spec.observation.emplace_back(name, observationBox(part, "observation." + name));
     }
 }
 
 void readAction(Spec& spec, const Json& written) {
     if (written.is_object()) {
-        if (!holds(written, "size", {"low", "high"})) {
-            refuse("action", written, "its block holds size and, if need be, low and high");
+        if (!hasOnly(written, "size", {"low", "high"})) {
+            refuse("action", written, "its block takes size and optionally low and high");
         }
         spec.action.shape = shapeOf(written["size"], "action.size");
-        boundBy(spec.action, written, "action");
+        readBounds(spec.action, written, "action");
         spec.action = checked(spec.action, "action");
         return;
     }
     const Json counts = written.is_array() ? written : Json::array({written});
     if (counts.empty() || !std::all_of(counts.begin(), counts.end(), isCount)) {
         refuse("action", written,
-               "it should be a number of choices, a list of them for several at once, or a block with size");
+               "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size "
+               "(Box)");
     }
     if (written.is_array()) {
-        spec.setSeveral(counts.get<std::vector<std::size_t>>());
+        spec.setMultiDiscrete(counts.get<std::vector<std::size_t>>());
     } else {
-        spec.choices = written.get<std::size_t>();
+        spec.actionCount = written.get<std::size_t>();
     }
 }
 
-/// The mask follows from the choices, whatever the file says of it.
+/// Derive the mask from the action space; its size in the file is ignored.
 void addMask(Spec& spec) {
-    if (spec.choices == 0) throw ConfigError("mask is true, but the action is continuous; only choices can be masked");
+    if (spec.actionCount == 0) {
+        throw ConfigError("mask is true, but the action is continuous; only discrete actions can be masked");
+    }
     std::erase_if(spec.observation, [](const auto& named) { return named.first == maskName; });
-    spec.observation.emplace_back(maskName, Box{{spec.choices}, "bool", {0.0f}, {1.0f}});
+    spec.observation.emplace_back(maskName, Box{{spec.actionCount}, "bool", {0.0f}, {1.0f}});
 }
 
 [[noreturn]] void refuseMissing(const Sizes& sizes) {
@@ -139,8 +142,8 @@ void addMask(Spec& spec) {
                           : !sizes.observation.is_null() ? "action is"
                                                          : "observation and of action are";
     throw ConfigError(std::string("the size of ") + subject +
-                      " missing: the config names none. Write it there, or give AgentOptions::settings, such as "
-                      R"({"observation": 8, "action": 4} (so many numbers seen, so many choices))");
+                      " missing from the config. Write it there or in AgentOptions::settings, such as "
+                      R"({"observation": 8, "action": 4} (length of the observation, number of discrete actions))");
 }
 
 }  // namespace

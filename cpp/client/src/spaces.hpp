@@ -1,19 +1,19 @@
 #pragma once
 
 #include "spec.hpp"
-#include "values.hpp"
+#include "config_values.hpp"
 
 namespace rl4sys::client {
 
-/// What a client's file says of what is seen and done: null where it says nothing.
+/// Observation and action settings of a client's config; null if not given.
 struct Sizes {
     const Json& observation;
     const Json& action;
     bool mask = false;
 };
 
-/// The spec that the sizes stand for.
-/// \throws ConfigError if they stand for none.
+/// Build the spec from the observation and action settings.
+/// \throws ConfigError if a setting is missing or invalid.
 Spec makeSpec(const Sizes& sizes);
 
 }  // namespace rl4sys::client

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "bounded_json.hpp"
-#include "rl4sys/heads.hpp"
+#include "rl4sys/core/heads.hpp"
 
 namespace rl4sys::client {
 
@@ -20,32 +20,32 @@ using nlohmann::json;
 
 constexpr std::array<std::string_view, 10> dtypes = {"float32", "float64", "bool",   "uint8", "int8",
                                                      "uint16",  "int16",   "uint32", "int32", "int64"};
-constexpr std::size_t mostAxes = 8;
+constexpr std::size_t maxAxes = 8;
 
-/// More than any policy has, and few enough to be multiplied by their bytes and by the steps of a trajectory.
-constexpr std::size_t mostNumbers = std::size_t{1} << 31;
+/// Maximum number of elements, so that products with element sizes and trajectory lengths do not overflow.
+constexpr std::size_t maxElements = std::size_t{1} << 31;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-void require(bool condition, const std::string& otherwise) {
-    if (!condition) throw std::invalid_argument(otherwise);
+void require(bool condition, const std::string& message) {
+    if (!condition) throw std::invalid_argument(message);
 }
 
-std::string written(const std::vector<std::size_t>& shape) { return json(shape).dump(); }
+std::string toText(const std::vector<std::size_t>& shape) { return json(shape).dump(); }
 
 void checkShape(const std::vector<std::size_t>& shape) {
-    require(shape.size() <= mostAxes,
-            "a box of " + std::to_string(shape.size()) + " axes; it can have " + std::to_string(mostAxes));
+    require(shape.size() <= maxAxes,
+            "a box of " + std::to_string(shape.size()) + " axes; it can have " + std::to_string(maxAxes));
     std::size_t numbers = 1;
     for (const std::size_t length : shape) {
-        const bool fits = length <= mostNumbers && (numbers *= length) <= mostNumbers;
-        require(fits, "a box of shape " + written(shape) + "; it can have 2**31 numbers");
+        const bool fits = length <= maxElements && (numbers *= length) <= maxElements;
+        require(fits, "a box of shape " + toText(shape) + "; the maximum is 2**31 elements");
     }
 }
 
 void checkBound(const std::string& name, const std::vector<float>& bound, float never, const Box& box) {
     require(bound.size() == 1 || bound.size() == box.size(),
-            name + " has " + std::to_string(bound.size()) + " values; a box of shape " + written(box.shape) +
+            name + " has " + std::to_string(bound.size()) + " values; a box of shape " + toText(box.shape) +
                 " takes 1 or " + std::to_string(box.size()));
     const auto boundsNothing = [never](float value) { return std::isnan(value) || value == never; };
     require(std::none_of(bound.begin(), bound.end(), boundsNothing),
@@ -54,7 +54,7 @@ void checkBound(const std::string& name, const std::vector<float>& bound, float 
 
 json boundToJson(const std::vector<float>& bound) {
     json values = json::array();
-    // JSON has no infinity; an absent bound says the same.
+    // JSON has no infinity; null means that there is no bound.
     for (const float value : bound) values.push_back(std::isfinite(value) ? json(value) : json());
     return values;
 }
@@ -82,7 +82,8 @@ std::vector<float> boundFromJson(const json& values, float absent) {
 }
 
 Box boxFromJson(const json& value) {
-    require(value.at("kind") == "box", "a part of it is neither numbers nor, as an action, choices");
+    require(value.at("kind") == "box", "a space of kind " + quoted(value.at("kind")) +
+                                           "; expected box, or for actions also discrete or multi_discrete");
     Box box;
     for (const json& length : value.at("shape").get_ref<const json::array_t&>()) {
         box.shape.push_back(sizeFromJson(length));
@@ -97,16 +98,16 @@ Spec specFromJson(const json& value) {
     Spec spec;
     const json& action = value.at("action");
     if (action.at("kind") == "discrete") {
-        spec.choices = sizeFromJson(action.at("choices"));
-        require(spec.choices > 0, "a discrete space needs at least 1 choice");
+        spec.actionCount = sizeFromJson(action.at("choices"));
+        require(spec.actionCount > 0, "a discrete space needs at least 1 action");
     } else if (action.at("kind") == "multi_discrete") {
         std::vector<std::size_t> parts;
         for (const json& part : action.at("choices").get_ref<const json::array_t&>()) {
             parts.push_back(sizeFromJson(part));
         }
         require(!parts.empty() && std::ranges::count(parts, 0U) == 0,
-                "a multi-discrete space needs at least 1 part, and each at least 1 choice");
-        spec.setSeveral(std::move(parts));
+                "a multi-discrete space needs at least 1 part with at least 1 action each");
+        spec.setMultiDiscrete(std::move(parts));
     } else {
         spec.action = boxFromJson(action);
     }
@@ -131,49 +132,49 @@ std::size_t Box::size() const noexcept {
 }
 
 void Box::check() const {
-    require(std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end(), "a box of unknown type " + shortened(dtype));
+    require(std::ranges::count(dtypes, dtype) > 0, "a box of unknown type " + shortened(dtype));
     checkShape(shape);
     checkBound("low", low, infinity, *this);
     checkBound("high", high, -infinity, *this);
 }
 
-void Spec::setSeveral(std::vector<std::size_t> parts) {
-    // Beyond what `check` allows it need not be exact, but it must not begin again at 0.
+void Spec::setMultiDiscrete(std::vector<std::size_t> parts) {
+    // Saturate above the limit that `check` enforces instead of wrapping around to 0.
     const auto add = [](std::size_t sum, std::size_t part) {
-        return std::min(sum, mostNumbers + 1) + std::min(part, mostNumbers + 1);
+        return std::min(sum, maxElements + 1) + std::min(part, maxElements + 1);
     };
-    choices = std::accumulate(parts.begin(), parts.end(), std::size_t{0}, add);
-    several = std::move(parts);
+    actionCount = std::accumulate(parts.begin(), parts.end(), std::size_t{0}, add);
+    multiDiscrete = std::move(parts);
 }
 
 std::span<const std::size_t> Spec::parts() const noexcept {
-    if (!several.empty()) return several;
-    return {&choices, choices > 0 ? std::size_t{1} : 0};
+    if (!multiDiscrete.empty()) return multiDiscrete;
+    return {&actionCount, actionCount > 0 ? std::size_t{1} : 0};
 }
 
-bool Spec::allows(std::span<const std::int64_t> chosen, std::span<const bool> mask) const noexcept {
+bool Spec::isLegal(std::span<const std::int64_t> action, std::span<const bool> mask) const noexcept {
     std::size_t begin = 0;
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (chosen[i] < 0 || static_cast<std::uint64_t>(chosen[i]) >= parts()[i]) return false;
-        if (!mask.empty() && !mask[begin + static_cast<std::size_t>(chosen[i])]) return false;
+    for (std::size_t i = 0; i < action.size(); ++i) {
+        if (action[i] < 0 || static_cast<std::uint64_t>(action[i]) >= parts()[i]) return false;
+        if (!mask.empty() && !mask[begin + static_cast<std::size_t>(action[i])]) return false;
         begin += parts()[i];
     }
     return true;
 }
 
-bool Spec::leavesChoice(std::span<const bool> mask) const noexcept {
+bool Spec::hasLegalAction(std::span<const bool> mask) const noexcept {
     std::size_t begin = 0;
     for (const std::size_t part : parts()) {
-        if (heads::Legal{mask}.part(begin, part).first() == part) return false;
+        if (heads::ActionMask{mask}.part(begin, part).first() == part) return false;
         begin += part;
     }
     return true;
 }
 
-void Spec::chooseFirst(std::span<const bool> mask, std::span<std::int64_t> chosen) const noexcept {
+void Spec::firstLegal(std::span<const bool> mask, std::span<std::int64_t> action) const noexcept {
     std::size_t begin = 0;
-    for (std::size_t i = 0; i < chosen.size(); ++i) {
-        chosen[i] = static_cast<std::int64_t>(heads::Legal{mask}.part(begin, parts()[i]).first());
+    for (std::size_t i = 0; i < action.size(); ++i) {
+        action[i] = static_cast<std::int64_t>(heads::ActionMask{mask}.part(begin, parts()[i]).first());
         begin += parts()[i];
     }
 }
@@ -188,23 +189,23 @@ std::size_t Spec::inputSize() const noexcept {
 void Spec::check() const {
     for (const auto& [name, box] : observation) box.check();
     action.check();
-    require(choices <= mostNumbers, std::to_string(choices) + " choices; there can be 2**31");
+    require(actionCount <= maxElements, std::to_string(actionCount) + " discrete actions; the maximum is 2**31");
     require(!std::all_of(observation.begin(), observation.end(), isMask),
-            "a policy needs something to see: the spec has no observation but the mask");
+            "the spec has no observation besides the mask");
     const auto mask = std::find_if(observation.begin(), observation.end(), isMask);
     if (mask == observation.end()) return;
-    require(choices > 0, "an action mask needs a discrete action space, and this one is continuous");
-    require(mask->second.dtype == "bool" && mask->second.shape == std::vector{choices},
-            "the mask is " + mask->second.dtype + " of shape " + written(mask->second.shape) +
-                "; it should be bool of [" + std::to_string(choices) + "]");
+    require(actionCount > 0, "an action mask needs a discrete action space, and this one is continuous");
+    require(mask->second.dtype == "bool" && mask->second.shape == std::vector{actionCount},
+            "the mask is " + mask->second.dtype + " of shape " + toText(mask->second.shape) +
+                "; it should be bool of [" + std::to_string(actionCount) + "]");
 }
 
 json Spec::toJson() const {
     json boxes = json::object();
     for (const auto& [name, box] : observation) boxes[name] = boxToJson(box);
-    const json one = {{"kind", "discrete"}, {"choices", choices}};
-    const json all = several.empty() ? one : json{{"kind", "multi_discrete"}, {"choices", several}};
-    return {{"observation", boxes}, {"action", choices > 0 ? all : boxToJson(action)}};
+    const json one = {{"kind", "discrete"}, {"choices", actionCount}};
+    const json all = multiDiscrete.empty() ? one : json{{"kind", "multi_discrete"}, {"choices", multiDiscrete}};
+    return {{"observation", boxes}, {"action", actionCount > 0 ? all : boxToJson(action)}};
 }
 
 Spec Spec::fromJson(const json& value) {
@@ -213,9 +214,9 @@ Spec Spec::fromJson(const json& value) {
         spec.check();
         return spec;
     } catch (const json::exception& problem) {
-        throw std::invalid_argument(std::string("not the description of a spec: ") + problem.what());
+        throw std::invalid_argument(std::string("not a spec: ") + problem.what());
     } catch (const std::invalid_argument& problem) {
-        throw std::invalid_argument(std::string("not the description of a spec: ") + problem.what());
+        throw std::invalid_argument(std::string("not a spec: ") + problem.what());
     }
 }
 

@@ -11,16 +11,16 @@
 
 namespace rl4sys::client {
 
-/// The observation that says which choices are legal now.
+/// Name of the observation that contains the action mask.
 inline constexpr const char* maskName = "mask";
 
-/// The observation of a system that has only one.
+/// Name of an observation that is given without a name.
 inline constexpr const char* stateName = "state";
 
-/// The nearest float; an infinity where the value is beyond all of them.
+/// Round to float. Values out of range become infinite.
 float narrowed(double value) noexcept;
 
-/// Numbers in an array; `low` and `high` hold one bound for all elements or one each, flat.
+/// Array space. `low` and `high` hold one bound for all elements, or one per element in flat order.
 struct Box {
     std::vector<std::size_t> shape;
     std::string dtype = "float32";
@@ -28,44 +28,47 @@ struct Box {
     std::vector<float> high = {std::numeric_limits<float>::infinity()};
 
     std::size_t size() const noexcept;
-    /// \throws std::invalid_argument if no policy could have it, or its numbers could not be counted.
+    /// Check the dtype, shape and bounds.
+    /// \throws std::invalid_argument if one of them is invalid.
     void check() const;
     float lowAt(std::size_t element) const noexcept { return low.size() == 1 ? low.front() : low[element]; }
     float highAt(std::size_t element) const noexcept { return high.size() == 1 ? high.front() : high[element]; }
     bool operator==(const Box&) const = default;
 };
 
-/// Names, shapes, types and bounds of what a policy sees and does: `rl4sys.spec.Spec` in Python.
+/// Names, shapes, types and bounds of observations and actions: `rl4sys.spec.Spec` in Python.
 struct Spec {
-    std::vector<std::pair<std::string, Box>> observation;  ///< Sorted by name; the mask is one of them.
-    std::size_t choices = 0;                               ///< Those of all parts; 0 if an action is numbers.
-    Box action = {};                                       ///< The numbers, where `choices` is 0.
-    std::vector<std::size_t> several = {};                 ///< Choices of each part; empty if an action is one.
+    std::vector<std::pair<std::string, Box>> observation;  ///< Sorted by name, including the mask.
+    std::size_t actionCount = 0;                           ///< Discrete actions, summed over all parts; 0 if Box.
+    Box action = {};                                       ///< Box space, if `actionCount` is 0.
+    std::vector<std::size_t> multiDiscrete = {};           ///< Size of each MultiDiscrete part; else empty.
 
-    /// Make an action several choices at once, with so many alternatives each.
-    void setSeveral(std::vector<std::size_t> parts);
+    /// Set a MultiDiscrete action space with the given part sizes.
+    void setMultiDiscrete(std::vector<std::size_t> parts);
 
     bool masked() const noexcept;
-    /// Numbers in one row of all observations but the mask.
+    /// Total length of all observations without the mask.
     std::size_t inputSize() const noexcept;
-    /// How many choices each part of an action has; one choice is one part, numbers are none.
+    /// Sizes of the parts of a discrete action; one for Discrete, none for Box.
     std::span<const std::size_t> parts() const noexcept;
-    /// Numbers in one action, or its parts.
-    std::size_t actionSize() const noexcept { return choices > 0 ? parts().size() : action.size(); }
+    /// Number of parts of a discrete action, or length of a continuous one.
+    std::size_t actionSize() const noexcept { return actionCount > 0 ? parts().size() : action.size(); }
 
-    /// Whether each part of an action is one of its choices, and legal by a mask that is not empty.
-    bool allows(std::span<const std::int64_t> chosen, std::span<const bool> mask) const noexcept;
-    /// Whether a mask leaves each part something to choose.
-    bool leavesChoice(std::span<const bool> mask) const noexcept;
-    /// The first legal choice of each part, by a mask that leaves one.
-    void chooseFirst(std::span<const bool> mask, std::span<std::int64_t> chosen) const noexcept;
+    /// True if every part is in range and allowed by the mask; an empty mask allows all.
+    bool isLegal(std::span<const std::int64_t> action, std::span<const bool> mask) const noexcept;
+    /// True if the mask allows at least one action in every part.
+    bool hasLegalAction(std::span<const bool> mask) const noexcept;
+    /// Write the first legal action of each part; the mask must allow one.
+    void firstLegal(std::span<const bool> mask, std::span<std::int64_t> action) const noexcept;
 
-    /// \throws std::invalid_argument if its parts do not fit each other, or one of them is wrong by itself.
+    /// Check all spaces and the mask.
+    /// \throws std::invalid_argument if a space is invalid or the mask does not match the actions.
     void check() const;
 
-    /// As the wire and snapshots have it.
+    /// Return the JSON format that is used on the wire and in snapshots.
     nlohmann::json toJson() const;
-    /// \throws std::invalid_argument if it is not a spec, whatever it is.
+    /// Read the JSON format.
+    /// \throws std::invalid_argument if `value` is not a valid spec.
     static Spec fromJson(const nlohmann::json& value);
     bool operator==(const Spec&) const = default;
 };

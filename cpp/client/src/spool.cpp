@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::uint64_t largestSegment = 4ULL << 20;
-constexpr std::uint64_t segmentsOfASpool = 8;
-constexpr std::uint64_t largestHello = 16ULL << 20;
+constexpr std::uint64_t maxSegmentBytes = 4ULL << 20;
+constexpr std::uint64_t segmentsPerSpool = 8;
+constexpr std::uint64_t maxHelloBytes = 16ULL << 20;
 constexpr const char* lockName = "lock";
 constexpr const char* helloName = "hello";
 constexpr const char* segmentSuffix = ".segment";
@@ -31,15 +31,15 @@ public:
     const char* name() const noexcept override { return "spool"; }
 
     std::string message(int problem) const override {
-        return static_cast<SpoolProblem>(problem) == SpoolProblem::inUse
-                   ? "it is in use"
-                   : "it, or a directory above it, belongs to somebody else";
+        return static_cast<SpoolError>(problem) == SpoolError::inUse
+                   ? "the spool is used by another process"
+                   : "the directory or one of its parents belongs to another user";
     }
 };
 
-/// Call again as long as signals interrupt it.
+/// Repeat a system call while signals interrupt it.
 template <typename Call>
-auto uninterrupted(Call call) {
+auto retryOnEintr(Call call) {
     auto result = call();
     while (result == -1 && errno == EINTR) result = call();
     return result;
@@ -47,23 +47,23 @@ auto uninterrupted(Call call) {
 
 std::error_code lastError() noexcept { return {errno, std::generic_category()}; }
 
-Descriptor openFile(const fs::path& path, int flags) {
-    return Descriptor(uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0600); }));
+FileDescriptor openFile(const fs::path& path, int flags) {
+    return FileDescriptor(retryOnEintr([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0600); }));
 }
 
-std::error_code writeAll(const Descriptor& file, std::string_view bytes) {
+std::error_code writeAll(const FileDescriptor& file, std::string_view bytes) {
     while (!bytes.empty()) {
-        const ssize_t written = uninterrupted([&] { return ::write(file.number(), bytes.data(), bytes.size()); });
+        const ssize_t written = retryOnEintr([&] { return ::write(file.number(), bytes.data(), bytes.size()); });
         if (written < 0) return lastError();
         bytes.remove_prefix(static_cast<std::size_t>(written));
     }
     return {};
 }
 
-/// Whether there is so much at `position`.
-bool readAll(const Descriptor& file, std::span<char> bytes, std::uint64_t position) {
+/// Read from `position` until `bytes` is full. Returns false if the file ends before.
+bool readAll(const FileDescriptor& file, std::span<char> bytes, std::uint64_t position) {
     while (!bytes.empty()) {
-        const ssize_t count = uninterrupted(
+        const ssize_t count = retryOnEintr(
             [&] { return ::pread(file.number(), bytes.data(), bytes.size(), static_cast<off_t>(position)); });
         if (count <= 0) return false;
         bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -72,13 +72,13 @@ bool readAll(const Descriptor& file, std::span<char> bytes, std::uint64_t positi
     return true;
 }
 
-std::optional<std::uint64_t> sizeOfFile(const Descriptor& file) {
+std::optional<std::uint64_t> sizeOfFile(const FileDescriptor& file) {
     struct stat status {};
     if (!file || ::fstat(file.number(), &status) != 0) return std::nullopt;
     return static_cast<std::uint64_t>(status.st_size);
 }
 
-/// What stands before the content in a frame: little-endian, without gaps.
+/// Header of a frame: little-endian, packed.
 struct Header {
     static constexpr std::size_t size = 20;
     using Bytes = std::array<char, size>;
@@ -88,7 +88,7 @@ struct Header {
     std::uint32_t length = 0;
     std::uint32_t checksum = 0;
 
-    static std::optional<Header> readFrom(const Descriptor& file, std::uint64_t position) {
+    static std::optional<Header> readFrom(const FileDescriptor& file, std::uint64_t position) {
         Bytes bytes;
         if (!readAll(file, bytes, position)) return std::nullopt;
         const char* at = bytes.data();
@@ -129,14 +129,14 @@ std::uint32_t checksumOf(std::uint64_t sequence, std::string_view content) {
     return static_cast<std::uint32_t>(::crc32_z(sequence & 0xFFFFFFFF, bytes, content.size()));
 }
 
-std::error_code writeFrame(const Descriptor& file, const Parcel& parcel) {
-    const std::size_t length = parcel.content.size();
+std::error_code writeFrame(const FileDescriptor& file, const EncodedTrajectory& trajectory) {
+    const std::size_t length = trajectory.content.size();
     if (length > std::numeric_limits<std::uint32_t>::max()) return std::make_error_code(std::errc::message_size);
-    const Header header{parcel.sequence, parcel.steps, static_cast<std::uint32_t>(length),
-                        checksumOf(parcel.sequence, parcel.content)};
+    const Header header{trajectory.sequence, trajectory.steps, static_cast<std::uint32_t>(length),
+                        checksumOf(trajectory.sequence, trajectory.content)};
     const Header::Bytes bytes = header.toBytes();
     const std::error_code problem = writeAll(file, {bytes.data(), bytes.size()});
-    return problem ? problem : writeAll(file, parcel.content);
+    return problem ? problem : writeAll(file, trajectory.content);
 }
 
 std::string segmentName(std::uint64_t sequence) {
@@ -144,64 +144,65 @@ std::string segmentName(std::uint64_t sequence) {
     return std::string(std::numeric_limits<std::uint64_t>::digits10 + 1 - digits.size(), '0') + digits + segmentSuffix;
 }
 
-bool anybodyCanWrite(const fs::path& directory) {
+bool isWorldWritable(const fs::path& directory) {
     struct stat status {};
     return ::stat(directory.c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
 }
 
-bool isOurs(const fs::path& path) {
+bool isOwnedByUser(const fs::path& path) {
     struct stat status {};
     return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::getuid();
 }
 
-/// Make a directory for ourselves; what stands where anybody can write must be ours already.
-std::error_code makePrivate(const fs::path& directory) {
+/// Create a directory for this user only. In a world-writable parent, an existing one must belong to this user.
+std::error_code makePrivateDirectory(const fs::path& directory) {
     if (::mkdir(directory.c_str(), 0700) == 0) return {};
     const std::error_code problem = lastError();
     std::error_code ignored;
     if (!fs::exists(directory, ignored)) return problem;
-    if (anybodyCanWrite(directory.parent_path()) && !isOurs(directory)) return SpoolProblem::somebodyElses;
+    if (isWorldWritable(directory.parent_path()) && !isOwnedByUser(directory)) return SpoolError::foreignOwner;
     return {};
 }
 
-/// Whether nobody else can have put it, or a directory above it, where it is: what is in it is sent in our name.
-bool nobodyPlanted(const fs::path& directory) {
+/// True if no other user can have created the directory or one of its parents. Its content is sent in the name of this
+/// user.
+bool isPathTrusted(const fs::path& directory) {
     std::error_code problem;
     fs::path path;
     for (const fs::path& name : fs::absolute(directory, problem)) {
         const fs::path above = path;
         path /= name;
-        if (problem || (!above.empty() && anybodyCanWrite(above) && !isOurs(path))) return false;
+        if (problem || (!above.empty() && isWorldWritable(above) && !isOwnedByUser(path))) return false;
     }
     return !problem;
 }
 
-/// The same, with all directories above it.
-std::error_code makeAllPrivate(const fs::path& directory) {
+/// Create the directory and its parents.
+std::error_code makePrivateDirectories(const fs::path& directory) {
     std::error_code problem;
     fs::path path;
     for (const fs::path& name : fs::absolute(directory, problem)) {
         path /= name;
-        if (!problem) problem = makePrivate(path);
+        if (!problem) problem = makePrivateDirectory(path);
     }
     return problem;
 }
 
 std::optional<std::string> readHello(const fs::path& path) {
-    const Descriptor file = openFile(path, O_RDONLY);
+    const FileDescriptor file = openFile(path, O_RDONLY);
     const std::optional<std::uint64_t> size = sizeOfFile(file);
-    if (!size || *size > largestHello) return std::nullopt;
+    if (!size || *size > maxHelloBytes) return std::nullopt;
     std::string hello(*size, '\0');
     return readAll(file, hello, 0) ? std::optional(std::move(hello)) : std::nullopt;
 }
 
 std::error_code writeHello(const fs::path& path, std::string_view hello) {
-    const Descriptor file = openFile(path, O_WRONLY | O_CREAT | O_TRUNC);
+    const FileDescriptor file = openFile(path, O_WRONLY | O_CREAT | O_TRUNC);
     return file ? writeAll(file, hello) : lastError();
 }
 
-/// What the directory holds; as much as can be seen.
-std::vector<fs::path> contentsOf(const fs::path& directory) {
+/// Return the entries of a directory, as far as they can be read.
+std::vector<fs::path> listDirectory(const fs::path& directory) {
     std::vector<fs::path> paths;
     std::error_code problem;
     for (fs::directory_iterator entry(directory, problem); !problem && entry != fs::directory_iterator();
@@ -211,81 +212,82 @@ std::vector<fs::path> contentsOf(const fs::path& directory) {
     return paths;
 }
 
-/// Whether it was there or not.
-void discard(const fs::path& path) {
+void removeIfExists(const fs::path& path) {
     std::error_code ignored;
     fs::remove(path, ignored);
 }
 
 }  // namespace
 
-std::error_code make_error_code(SpoolProblem problem) noexcept {
+std::error_code make_error_code(SpoolError problem) noexcept {
     static const SpoolCategory category;
     return {static_cast<int>(problem), category};
 }
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-    Descriptor former(std::exchange(number_, std::exchange(other.number_, -1)));
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+    FileDescriptor former(std::exchange(number_, std::exchange(other.number_, -1)));
     return *this;
 }
 
-Descriptor::~Descriptor() {
+FileDescriptor::~FileDescriptor() {
     if (*this) ::close(number_);
 }
 
 Spool::Spool(fs::path directory, std::size_t maxBytes, std::string hello)
     : directory_(std::move(directory)), maxBytes_(maxBytes), hello_(std::move(hello)) {}
 
-std::unique_ptr<Spool> Spool::ofTheDead(const fs::path& directory) {
+std::unique_ptr<Spool> Spool::openAbandoned(const fs::path& directory) {
     auto spool = std::make_unique<Spool>(directory, 0, std::string());
-    if (!spool->inherit()) return nullptr;
+    if (!spool->takeOver()) return nullptr;
     if (!spool->segments_.empty()) return spool;
     spool->close();
     return nullptr;
 }
 
-std::size_t Spool::room() const noexcept { return maxBytes_ - std::min<std::size_t>(maxBytes_, bytes_); }
+std::size_t Spool::freeBytes() const noexcept { return maxBytes_ - std::min<std::size_t>(maxBytes_, bytes_); }
 
-std::size_t Spool::sizeOf(const Parcel& parcel) noexcept { return Header::size + parcel.content.size(); }
+std::size_t Spool::sizeOf(const EncodedTrajectory& trajectory) noexcept {
+    return Header::size + trajectory.content.size();
+}
 
-std::error_code Spool::append(const Parcel& parcel) {
-    if (const std::error_code problem = makeReadyFor(parcel.sequence)) return problem;
-    if (const std::error_code problem = writeFrame(writing_, parcel)) {
-        abandonLast();
+std::error_code Spool::append(const EncodedTrajectory& trajectory) {
+    if (const std::error_code problem = openSegmentFor(trajectory.sequence)) return problem;
+    if (const std::error_code problem = writeFrame(writing_, trajectory)) {
+        closeDamagedSegment();
         return problem;
     }
     Segment& segment = segments_.back();
-    segment.size += sizeOf(parcel);
-    segment.steps += parcel.steps;
-    segment.lastSequence = parcel.sequence;
-    bytes_ += sizeOf(parcel);
-    waitingSteps_ += parcel.steps;
+    segment.size += sizeOf(trajectory);
+    segment.steps += trajectory.steps;
+    segment.lastSequence = trajectory.sequence;
+    bytes_ += sizeOf(trajectory);
+    waitingSteps_ += trajectory.steps;
     return {};
 }
 
-void Spool::cut() { writing_ = Descriptor(); }
+void Spool::closeSegment() { writing_ = FileDescriptor(); }
 
-std::optional<Parcel> Spool::next() {
+std::optional<EncodedTrajectory> Spool::readNext() {
     while (waitingSteps_ > 0) {
         Segment& segment = segments_[reading_];
-        std::optional<Parcel> parcel = segment.steps > 0 ? read(segment, position_) : std::nullopt;
-        if (parcel) {
-            position_ += sizeOf(*parcel);
-            lastRead_ = parcel->sequence;
-            countRead(segment, parcel->steps);
-            return parcel;
+        std::optional<EncodedTrajectory> trajectory = segment.steps > 0 ? read(segment, position_) : std::nullopt;
+        if (trajectory) {
+            position_ += sizeOf(*trajectory);
+            lastRead_ = trajectory->sequence;
+            countRead(segment, trajectory->steps);
+            return trajectory;
         }
-        giveUpReading();
+        skipSegment();
     }
     return std::nullopt;
 }
 
-void Spool::forget(std::uint64_t sequence) {
+void Spool::removeUpTo(std::uint64_t sequence) {
     while (!segments_.empty() && segments_.front().steps == 0 && segments_.front().lastSequence <= sequence) {
         bytes_ -= segments_.front().size;
-        discard(segments_.front().path);
+        removeIfExists(segments_.front().path);
         segments_.pop_front();
-        if (segments_.empty()) cut();
+        if (segments_.empty()) closeSegment();
         if (reading_ > 0) {
             --reading_;
         } else {
@@ -295,17 +297,17 @@ void Spool::forget(std::uint64_t sequence) {
 }
 
 void Spool::close() {
-    cut();
+    closeSegment();
     if (!lock_) return;
     if (segments_.empty()) {
-        discard(directory_ / helloName);
-        discard(directory_ / lockName);
-        discard(directory_);
+        removeIfExists(directory_ / helloName);
+        removeIfExists(directory_ / lockName);
+        removeIfExists(directory_);
     }
     releaseLock();
 }
 
-fs::path Spool::setAside() {
+fs::path Spool::markRefused() {
     const fs::path aside = fs::path(directory_).replace_extension(".refused");
     std::error_code ignored;
     fs::rename(directory_, aside, ignored);
@@ -313,9 +315,9 @@ fs::path Spool::setAside() {
     return aside;
 }
 
-/// What a segment holds by its headers, as far as they go; none if it cannot be looked at now.
+/// Read the headers of a segment, up to the first incomplete one; empty if the file cannot be opened.
 std::optional<Spool::Segment> Spool::scan(fs::path path) {
-    const Descriptor file = openFile(path, O_RDONLY);
+    const FileDescriptor file = openFile(path, O_RDONLY);
     const std::optional<std::uint64_t> size = sizeOfFile(file);
     if (!size) return std::nullopt;
     Segment segment{std::move(path), *size};
@@ -329,28 +331,28 @@ std::optional<Spool::Segment> Spool::scan(fs::path path) {
     return segment;
 }
 
-/// The frame there; none if it is damaged.
-std::optional<Parcel> Spool::read(const Segment& segment, std::uint64_t position) {
-    const Descriptor file = openFile(segment.path, O_RDONLY);
+/// Read one frame; empty if it is damaged.
+std::optional<EncodedTrajectory> Spool::read(const Segment& segment, std::uint64_t position) {
+    const FileDescriptor file = openFile(segment.path, O_RDONLY);
     const std::optional<Header> header = Header::readFrom(file, position);
     if (!header || header->steps > segment.steps) return std::nullopt;
-    // Before memory is taken for it: what a damaged header says may be anything.
+    // Check before allocating: the length in a damaged header may be anything.
     if (position + Header::size + header->length > segment.size) return std::nullopt;
-    Parcel parcel{header->sequence, header->steps, std::string(header->length, '\0')};
-    if (!readAll(file, parcel.content, position + Header::size)) return std::nullopt;
-    if (checksumOf(parcel.sequence, parcel.content) != header->checksum) return std::nullopt;
-    return parcel;
+    EncodedTrajectory trajectory{header->sequence, header->steps, std::string(header->length, '\0')};
+    if (!readAll(file, trajectory.content, position + Header::size)) return std::nullopt;
+    if (checksumOf(trajectory.sequence, trajectory.content) != header->checksum) return std::nullopt;
+    return trajectory;
 }
 
-/// Take over the directory as a dead process left it; false if that cannot be.
-bool Spool::inherit() {
+/// Lock and read the directory of a terminated process. Returns false on failure.
+bool Spool::takeOver() {
     std::error_code ignored;
-    if (!nobodyPlanted(directory_) || !fs::is_regular_file(directory_ / helloName, ignored)) return false;
+    if (!isPathTrusted(directory_) || !fs::is_regular_file(directory_ / helloName, ignored)) return false;
     if (acquireLock()) return false;
     std::optional<std::string> hello = readHello(directory_ / helloName);
     if (!hello) return false;
     hello_ = std::move(*hello);
-    std::vector<fs::path> paths = contentsOf(directory_);
+    std::vector<fs::path> paths = listDirectory(directory_);
     std::erase_if(paths, [](const fs::path& path) { return path.extension() != segmentSuffix; });
     std::ranges::sort(paths);
     for (fs::path& path : paths) {
@@ -363,17 +365,18 @@ bool Spool::inherit() {
     return true;
 }
 
-/// Open the segment that takes the next parcel.
-std::error_code Spool::makeReadyFor(std::uint64_t sequence) {
-    const std::uint64_t largest = std::clamp<std::uint64_t>(maxBytes_ / segmentsOfASpool, 1, largestSegment);
-    if (writing_ && segments_.back().size >= largest) cut();
+/// Open the segment for the next trajectory.
+std::error_code Spool::openSegmentFor(std::uint64_t sequence) {
+    const std::uint64_t largest = std::clamp<std::uint64_t>(maxBytes_ / segmentsPerSpool, 1, maxSegmentBytes);
+    if (writing_ && segments_.back().size >= largest) closeSegment();
     if (writing_) return {};
     if (const std::error_code problem = openDirectory()) return problem;
     fs::path path = directory_ / segmentName(sequence);
     writing_ = openFile(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (!writing_) {
         const std::error_code problem = lastError();
-        // Somebody has removed the directory, such as a cleaner of temporary files: the next parcel makes it anew.
+        // The directory was removed, for example by a cleaner of temporary files; the next trajectory creates it
+        // again.
         if (problem == std::errc::no_such_file_or_directory) releaseLock();
         return problem;
     }
@@ -383,41 +386,41 @@ std::error_code Spool::makeReadyFor(std::uint64_t sequence) {
 
 std::error_code Spool::openDirectory() {
     if (lock_) return {};
-    std::error_code problem = makeAllPrivate(directory_);
+    std::error_code problem = makePrivateDirectories(directory_);
     if (!problem) problem = acquireLock();
     if (problem) return problem;
     problem = writeHello(directory_ / helloName, hello_);
-    // What is kept without a hello could never be sent, so that this is tried again with the next parcel.
+    // Trajectories without a Hello could never be sent, so the next trajectory tries to write it again.
     if (problem) releaseLock();
     return problem;
 }
 
 std::error_code Spool::acquireLock() {
-    Descriptor lock = openFile(directory_ / lockName, O_WRONLY | O_CREAT | O_APPEND);
+    FileDescriptor lock = openFile(directory_ / lockName, O_WRONLY | O_CREAT | O_APPEND);
     if (!lock) return lastError();
-    if (uninterrupted([&] { return ::flock(lock.number(), LOCK_EX | LOCK_NB); }) != 0) {
-        return errno == EWOULDBLOCK ? SpoolProblem::inUse : lastError();
+    if (retryOnEintr([&] { return ::flock(lock.number(), LOCK_EX | LOCK_NB); }) != 0) {
+        return errno == EWOULDBLOCK ? SpoolError::inUse : lastError();
     }
     lock_ = std::move(lock);
     return {};
 }
 
-/// Let go of, and not only closed: a forked child has it open as well.
+/// Unlock explicitly: a forked child may still have the file open.
 void Spool::releaseLock() {
     if (lock_) ::flock(lock_.number(), LOCK_UN);
-    lock_ = Descriptor();
+    lock_ = FileDescriptor();
 }
 
-/// Write nothing more to the last segment: behind what was written whole may be part of a frame.
-void Spool::abandonLast() {
-    cut();
+/// Close the last segment after a failed write, because it may end in an incomplete frame.
+void Spool::closeDamagedSegment() {
+    closeSegment();
     if (segments_.back().size > 0) return;
-    discard(segments_.back().path);
+    removeIfExists(segments_.back().path);
     segments_.pop_back();
 }
 
-/// Read no further in this segment: it ends here, or is damaged.
-void Spool::giveUpReading() {
+/// Continue reading with the next segment, because this one is finished or damaged.
+void Spool::skipSegment() {
     Segment& segment = segments_[reading_];
     if (segment.steps > 0) {
         lostSteps_ += segment.steps;
@@ -426,8 +429,8 @@ void Spool::giveUpReading() {
     }
     ++reading_;
     position_ = 0;
-    // What would be written behind the damage is never read.
-    if (reading_ == segments_.size()) cut();
+    // Frames that were appended to a damaged segment could not be read.
+    if (reading_ == segments_.size()) closeSegment();
 }
 
 void Spool::countRead(Segment& segment, std::uint64_t steps) {
@@ -437,10 +440,10 @@ void Spool::countRead(Segment& segment, std::uint64_t steps) {
 
 std::vector<fs::path> spoolDirectories(const fs::path& home) {
     std::vector<std::pair<fs::file_time_type, fs::path>> candidates;
-    for (fs::path& path : contentsOf(home)) {
+    for (fs::path& path : listDirectory(home)) {
         std::error_code problem;
         const fs::file_time_type changed = fs::last_write_time(path, problem);
-        // One with an extension was set aside.
+        // Refused directories have an extension.
         if (!problem && !path.has_extension()) candidates.emplace_back(changed, std::move(path));
     }
     std::ranges::sort(candidates);

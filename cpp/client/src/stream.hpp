@@ -7,43 +7,44 @@
 
 #include "pace.hpp"
 #include "rl4sys/v1/training.pb.h"
-#include "settings.hpp"
+#include "client_config.hpp"
 
 namespace rl4sys::client {
 
-/// How a connection came to its end.
-struct Ending {
+/// Reason for the end of a stream.
+struct StreamEnd {
     enum class Kind { lost, unauthenticated, denied };
 
     Kind kind = Kind::lost;
     std::string message;
 };
 
-/// One connection to a server, for the thread that opened it. Nothing of it blocks but its end.
+/// Connection to a server, used by the thread that opened it. Only the destructor and `act` block.
 class Stream {
 public:
     virtual ~Stream() = default;
 
-    /// Whether a message would be taken now.
+    /// True if `send` can take a message now.
     virtual bool ready() const = 0;
     virtual void send(v1::ClientMessage message) = 0;
 
-    /// What the server said; null if it said nothing new. The next is read only once this was heard.
+    /// Received message; null if there is none. The next message is read after `consume`.
     virtual const v1::ServerMessage* received() = 0;
-    virtual void heard() = 0;
+    virtual void consume() = 0;
 
-    /// Why the connection is over; none while it is not.
-    virtual std::optional<Ending> ended() const = 0;
+    /// Reason for the end of the stream; empty while it is open.
+    virtual std::optional<StreamEnd> ended() const = 0;
 
-    /// One decision by the server, from any thread; blocks up to `timeout`. Why there is none; empty if there is.
+    /// Request one decision from the server. Thread-safe; blocks up to `timeout`. Returns an error message, or an empty
+    /// string on success.
     virtual std::string act(const v1::ActRequest& request, Seconds timeout, v1::ActReply& reply) = 0;
 };
 
-/// Opens connections; each calls `wake` whenever there is something to hear, or room to send.
+/// Factory of streams. A stream calls `wake` after each received message, completed write and at its end.
 using OpenStream = std::function<std::unique_ptr<Stream>(std::function<void()> wake)>;
 
-/// Connections to the server that the settings name, over gRPC.
+/// Return a factory of gRPC streams to the server in the config.
 /// \throws ConfigError if a certificate or key cannot be read.
-OpenStream grpcStreams(const ServerSettings& settings);
+OpenStream grpcStreams(const ServerConfig& config);
 
 }  // namespace rl4sys::client

@@ -18,14 +18,14 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "arrays are used as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "arrays are used without byte swapping");
 
 constexpr const char* metadataName = "__metadata__";
 constexpr std::size_t prefix = sizeof(std::uint64_t);
-constexpr std::size_t largestHeader = 16 * 1024 * 1024;
+constexpr std::size_t maxHeaderBytes = 16 * 1024 * 1024;
 constexpr std::size_t alignment = 8;
-/// As many as numpy has.
-constexpr std::size_t mostAxes = 64;
+/// Maximum number of axes, as in numpy.
+constexpr std::size_t maxAxes = 64;
 
 const std::map<std::string, std::size_t>& itemSizes() {
     static const std::map<std::string, std::size_t> sizes{{"F64", 8}, {"F32", 4}, {"F16", 2}, {"I64", 8},
@@ -42,9 +42,10 @@ std::uint64_t headerLength(std::string_view blob) {
 
 std::string_view headerText(std::string_view blob) {
     const std::uint64_t length = headerLength(blob);
-    if (blob.size() < prefix || length > std::min(blob.size() - prefix, largestHeader)) {
+    if (blob.size() < prefix || length > std::min(blob.size() - prefix, maxHeaderBytes)) {
         throw std::invalid_argument("not a safetensors file: " + std::to_string(blob.size()) +
-                                    " bytes cannot hold the header of " + std::to_string(length) + " they announce");
+                                    " bytes cannot hold the header of " + std::to_string(length) +
+                                    " bytes given in its prefix");
     }
     return blob.substr(prefix, length);
 }
@@ -78,7 +79,7 @@ Metadata readMetadata(const json& value) {
 
 std::optional<std::vector<std::size_t>> naturals(const json& entry, const char* member) {
     const auto found = entry.find(member);
-    if (found == entry.end() || !found->is_array() || found->size() > mostAxes) return std::nullopt;
+    if (found == entry.end() || !found->is_array() || found->size() > maxAxes) return std::nullopt;
     std::vector<std::size_t> numbers;
     for (const json& number : *found) {
         if (!number.is_number_unsigned()) return std::nullopt;
@@ -93,7 +94,7 @@ std::string dtypeOf(const json& entry) {
     return known ? found->get<std::string>() : "";
 }
 
-/// The largest number there is, where the product is larger still.
+/// Size in bytes, saturated at the maximum.
 std::size_t bytesOf(const ArrayView& array) {
     constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
     std::size_t bytes = itemSizes().at(array.dtype);
@@ -110,7 +111,7 @@ ArrayView viewOf(std::string_view values, const std::string& name, const json& e
     ArrayView view{dtypeOf(entry), {}, {}};
     if (view.dtype.empty() || !shape || !range || range->size() != 2) {
         throw std::invalid_argument("array '" + shortened(name) +
-                                    "' of a safetensors file is described wrongly: " + quoted(entry));
+                                    "' of a safetensors file has an invalid description: " + quoted(entry));
     }
     view.shape = *shape;
     const std::size_t first = range->front();
@@ -124,16 +125,16 @@ ArrayView viewOf(std::string_view values, const std::string& name, const json& e
     return view;
 }
 
-/// Views that overlap would let a small file stand for any amount of memory once it is copied.
+/// Overlapping views would let a small file claim any amount of memory when copied.
 void checkSharedBytes(const Arrays& arrays, std::size_t size) {
     std::size_t total = 0;
     for (const auto& [name, array] : arrays) total += array.bytes.size();
     if (total <= size) return;
-    throw std::invalid_argument("the arrays of a safetensors file overlap: they claim " + std::to_string(total) +
+    throw std::invalid_argument("the arrays of a safetensors file overlap: they take " + std::to_string(total) +
                                 " of " + std::to_string(size) + " bytes");
 }
 
-/// Compact and in ASCII, as Python's `json.dumps` writes it.
+/// Compact ASCII, like `json.dumps` in Python.
 std::string asciiJson(const json& value) { return value.dump(-1, ' ', true); }
 
 std::string headerFor(const Arrays& arrays, const Metadata& metadata) {

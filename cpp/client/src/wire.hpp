@@ -4,10 +4,10 @@
 
 namespace rl4sys::client {
 
-/// The version of the conversation; both sides must speak the same.
+/// Protocol version; client and server must use the same.
 inline constexpr std::uint32_t protocol = 1;
 
-/// The most one message may take in either direction.
+/// Maximum message size in both directions.
 inline constexpr int maxMessageBytes = 32 * 1024 * 1024;
 
 }  // namespace rl4sys::client

@@ -6,53 +6,53 @@
 
 namespace block_cache {
 
-/// What a request is for; whoever asks knows it.
+/// Kind of request, known to the caller.
 enum class Kind : std::uint8_t {
-    point,    ///< One of many, by popularity.
-    session,  ///< Work on a small set of keys, which is another one after a while.
-    scan,     ///< The next block of a read through a long range.
+    point,    ///< Read of one key, drawn by popularity.
+    session,  ///< Work on a small set of keys that changes over time.
+    scan,     ///< Next block of a sequential read over a long range.
 };
 
-/// What is known about a block that was asked for and not cached, as the cache stood then.
+/// Features of a cache miss at the time of the request.
 struct Miss {
     Kind kind = Kind::point;
-    bool full = false;                   ///< Admitting it displaces another, the victim.
-    std::uint32_t frequency = 0;         ///< Requests for it lately, estimated, this one included.
+    bool full = false;                   ///< Admission would evict another block, the victim.
+    std::uint32_t frequency = 0;         ///< Estimated number of recent requests, including this one.
     std::uint32_t victimFrequency = 0;
-    float ghostRecency = 0.0f;           ///< From 1, evicted just now, down to 0, evicted long ago or never.
-    float victimIdleness = 0.0f;         ///< Requests since one was for the victim, per block that fits the cache.
-    float fill = 0.0f;                   ///< Part of the cache that is in use.
-    float hitRate = 0.0f;                ///< Of recent requests.
+    float ghostRecency = 0.0f;           ///< From 1 (evicted just now) to 0 (evicted long ago or never).
+    float victimIdleness = 0.0f;         ///< Requests since the last use of the victim, per cached block.
+    float fill = 0.0f;                   ///< Used fraction of the cache.
+    float hitRate = 0.0f;                ///< Over recent requests.
 };
 
-/// What an admission brought so far: hits of the block, less requests for what it displaced.
+/// Outcome of an admission so far: hits of the block minus requests for the evicted block.
 ///
-/// Counted by whichever threads make these requests, read by the one that decided.
-using Tally = std::atomic<std::int32_t>;
+/// Updated by the threads that make these requests, read by the thread that decided.
+using RewardCounter = std::atomic<std::int32_t>;
 
-struct Verdict {
+struct AdmissionDecision {
     bool admit = true;
-    std::shared_ptr<Tally> tally;  ///< Where the cache is to count what comes of it; null for nowhere.
+    std::shared_ptr<RewardCounter> counter;  ///< Counts the outcome of the admission; null if it is not recorded.
 };
 
-/// Decides which blocks are worth a place in the cache. Each worker thread has one of its own.
+/// Admission policy of the cache. Each worker thread has its own instance.
 class Admission {
 public:
     virtual ~Admission() = default;
-    virtual Verdict decide(const Miss& miss) = 0;
+    virtual AdmissionDecision decide(const Miss& miss) = 0;
 };
 
-/// Everything is admitted, so that least recent use alone decides.
+/// Admits every block: plain LRU.
 class AdmitAll final : public Admission {
 public:
-    Verdict decide(const Miss&) override { return {}; }
+    AdmissionDecision decide(const Miss&) override { return {}; }
 };
 
-/// A block must have been asked for more often than the one it would displace: the rule of TinyLFU.
+/// Admits blocks with more requests than their victim, as TinyLFU does.
 class AdmitMoreFrequent final : public Admission {
 public:
-    Verdict decide(const Miss& miss) override {
-        return {.admit = !miss.full || miss.frequency > miss.victimFrequency, .tally = nullptr};
+    AdmissionDecision decide(const Miss& miss) override {
+        return {.admit = !miss.full || miss.frequency > miss.victimFrequency, .counter = nullptr};
     }
 };
 

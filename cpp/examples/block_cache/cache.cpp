@@ -7,7 +7,7 @@ namespace block_cache {
 
 namespace {
 
-/// Weight of one request in the recent hit rate.
+/// Weight of one request in the moving average of the hit rate.
 constexpr float recency = 1.0f / 512.0f;
 
 void copyValue(const Block& block, std::size_t offset, std::span<char> value) {
@@ -19,7 +19,8 @@ void copyValue(const Block& block, std::size_t offset, std::span<char> value) {
 Shard::Shard(std::size_t capacityBytes, std::size_t blockBytes, bool history)
     : capacityBytes_(capacityBytes), blockBytes_(blockBytes) {
     const std::size_t room = std::max<std::size_t>(1, capacityBytes / blockBytes);
-    // Ghosts stay for as many evictions as it takes a block to pass through the cache: both are judged alike.
+    // Ghosts stay for as many evictions as a block needs to pass through the cache, so hits and charges count equally
+    // long.
     if (history) history_.emplace(History{FrequencySketch(room), GhostHistory(room), 0.0f});
 }
 
@@ -37,18 +38,18 @@ std::optional<Miss> Shard::read(BlockId id, std::size_t offset, std::span<char> 
     Entry& entry = *found->second;
     entries_.splice(entries_.begin(), entries_, found->second);
     entry.lastUse = requests_;
-    if (entry.tally) entry.tally->fetch_add(1, std::memory_order_relaxed);
+    if (entry.counter) entry.counter->fetch_add(1, std::memory_order_relaxed);
     copyValue(entry.block, offset, value);
     return std::nullopt;
 }
 
-void Shard::insert(BlockId id, Block block, std::shared_ptr<Tally> tally) {
+void Shard::insert(BlockId id, Block block, std::shared_ptr<RewardCounter> counter) {
     const std::lock_guard lock(mutex_);
     if (block.size() > capacityBytes_ || places_.contains(id)) return;
-    while (bytes_ + block.size() > capacityBytes_) evictLast(tally);
+    while (bytes_ + block.size() > capacityBytes_) evictLast(counter);
     if (history_) history_->ghosts.remove(id);
     bytes_ += block.size();
-    entries_.push_front({id, std::move(block), std::move(tally), requests_});
+    entries_.push_front({id, std::move(block), std::move(counter), requests_});
     places_[id] = entries_.begin();
 }
 
@@ -78,7 +79,7 @@ Miss Shard::describe(BlockId id, Kind kind) {
     return miss;
 }
 
-void Shard::evictLast(const std::shared_ptr<Tally>& displacedBy) {
+void Shard::evictLast(const std::shared_ptr<RewardCounter>& displacedBy) {
     const Entry& victim = entries_.back();
     if (history_) history_->ghosts.add(victim.id, displacedBy);
     bytes_ -= victim.block.size();
@@ -98,11 +99,11 @@ bool CachedStore::get(Key key, Kind kind, std::span<char> value, Admission& admi
     Shard& shard = shardOf(id);
     const std::optional<Miss> miss = shard.read(id, shape.offsetOf(key), value, kind);
     if (!miss) return true;
-    // Neither reading nor deciding holds a lock.
+    // Reading and deciding happen without a lock.
     Block block = store_.load(id);
     copyValue(block, shape.offsetOf(key), value);
-    Verdict verdict = admission.decide(*miss);
-    if (verdict.admit) shard.insert(id, std::move(block), std::move(verdict.tally));
+    AdmissionDecision toDecision = admission.decide(*miss);
+    if (toDecision.admit) shard.insert(id, std::move(block), std::move(toDecision.counter));
     return false;
 }
 

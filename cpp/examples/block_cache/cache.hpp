@@ -16,24 +16,25 @@
 
 namespace block_cache {
 
-/// How large a cache is, and what it remembers.
+/// Size and features of a cache.
 struct CacheShape {
     std::size_t bytes = 16 << 20;
     std::size_t shards = 8;
     std::size_t blockBytes = 16 << 10;
-    bool history = true;  ///< Keep what policies decide by; without it misses are all alike, and it costs nothing.
+    bool history = true;  ///< Track features for admission policies; without it all misses look alike.
 };
 
-/// A part of the cache, with a lock of its own: blocks in the order of their last use, the least recent evicted first.
+/// Part of the cache with its own lock. Evicts the least recently used block first.
 class Shard {
 public:
     Shard(std::size_t capacityBytes, std::size_t blockBytes, bool history);
 
-    /// Copy what lies at `offset` in a cached block to `value`; if it is not cached, what is known about that.
+    /// Copy the value at `offset` of a cached block to `value`; on a miss, return its features.
     std::optional<Miss> read(BlockId id, std::size_t offset, std::span<char> value, Kind kind);
 
-    /// Cache a block, evicting others as need be, and count in `tally` what comes of it. One that is there stays.
-    void insert(BlockId id, Block block, std::shared_ptr<Tally> tally);
+    /// Cache a block, evicting others if necessary, and count its outcome in `counter`. A block already cached is
+    /// kept.
+    void insert(BlockId id, Block block, std::shared_ptr<RewardCounter> counter);
 
     std::size_t bytes() const;
 
@@ -41,7 +42,7 @@ private:
     struct Entry {
         BlockId id = 0;
         Block block;
-        std::shared_ptr<Tally> tally;
+        std::shared_ptr<RewardCounter> counter;
         std::uint64_t lastUse = 0;
     };
 
@@ -53,7 +54,7 @@ private:
 
     void note(BlockId id, bool hit);
     Miss describe(BlockId id, Kind kind);
-    void evictLast(const std::shared_ptr<Tally>& displacedBy);
+    void evictLast(const std::shared_ptr<RewardCounter>& displacedBy);
 
     const std::size_t capacityBytes_;
     const std::size_t blockBytes_;
@@ -65,19 +66,19 @@ private:
     std::optional<History> history_;
 };
 
-/// A key-value store behind a cache of its blocks. For any number of threads.
+/// Key-value store with a block cache. Thread-safe.
 class CachedStore {
 public:
     CachedStore(const BlockStore& store, const CacheShape& shape);
 
-    /// Copy the value of `key` to `value`; whether its block was cached. If not, `admission` decides if it will be.
-    /// \throws CorruptBlock if it had to be read and is damaged.
+    /// Copy the value of `key` to `value`. Returns true on a cache hit; on a miss `admission` decides about caching.
+    /// \throws CorruptBlock if the block is read from disk and damaged.
     bool get(Key key, Kind kind, std::span<char> value, Admission& admission);
 
     std::size_t cachedBytes() const;
 
 private:
-    // Of another hash than shards use within, where a part of it would be the same for all their blocks.
+    // Uses another hash than the tables within a shard, which would otherwise use only part of their range.
     Shard& shardOf(BlockId id) noexcept { return *shards_[hashed(~std::uint64_t{id}) % shards_.size()]; }
 
     const BlockStore& store_;

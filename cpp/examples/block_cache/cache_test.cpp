@@ -18,22 +18,22 @@ class ShardTest : public testing::Test {
 protected:
     std::optional<Miss> read(BlockId id, Kind kind = Kind::point) { return shard_.read(id, 0, value_, kind); }
 
-    void insert(BlockId id, std::shared_ptr<Tally> tally = nullptr) {
-        shard_.insert(id, Block(blockBytes, static_cast<char>(id)), std::move(tally));
+    void insert(BlockId id, std::shared_ptr<RewardCounter> counter = nullptr) {
+        shard_.insert(id, Block(blockBytes, static_cast<char>(id)), std::move(counter));
     }
 
     Shard shard_{4 * blockBytes, blockBytes, true};
     std::array<char, 8> value_{};
 };
 
-TEST_F(ShardTest, GivesWhatWasInserted) {
+TEST_F(ShardTest, ReturnsInsertedBlocks) {
     EXPECT_TRUE(read(7));
     insert(7);
     EXPECT_FALSE(read(7));
     EXPECT_EQ(value_[0], 7);
 }
 
-TEST_F(ShardTest, EvictsTheLeastRecentlyUsed) {
+TEST_F(ShardTest, EvictsTheLeastRecentlyUsedBlock) {
     for (BlockId id = 0; id < 4; ++id) insert(id);
     EXPECT_FALSE(read(0));
     insert(4);
@@ -41,44 +41,44 @@ TEST_F(ShardTest, EvictsTheLeastRecentlyUsed) {
     EXPECT_TRUE(read(1));
 }
 
-TEST_F(ShardTest, NeverHoldsMoreThanItsBytes) {
+TEST_F(ShardTest, StaysWithinItsCapacity) {
     for (BlockId id = 0; id < 100; ++id) insert(id);
     EXPECT_EQ(shard_.bytes(), 4 * blockBytes);
     shard_.insert(100, Block(5 * blockBytes), nullptr);
     EXPECT_EQ(shard_.bytes(), 4 * blockBytes);
 }
 
-TEST_F(ShardTest, KeepsABlockThatTwoThreadsInsert) {
-    const auto first = std::make_shared<Tally>(0);
+TEST_F(ShardTest, KeepsTheFirstOfTwoInsertedCopies) {
+    const auto first = std::make_shared<RewardCounter>(0);
     insert(1, first);
-    insert(1, std::make_shared<Tally>(0));
+    insert(1, std::make_shared<RewardCounter>(0));
     EXPECT_FALSE(read(1));
     EXPECT_EQ(*first, 1);
     EXPECT_EQ(shard_.bytes(), blockBytes);
 }
 
-TEST_F(ShardTest, CountsHitsOfABlockUntilItIsEvicted) {
-    const auto tally = std::make_shared<Tally>(0);
-    insert(1, tally);
+TEST_F(ShardTest, CountsHitsUntilEviction) {
+    const auto counter = std::make_shared<RewardCounter>(0);
+    insert(1, counter);
     for (int n = 0; n < 3; ++n) read(1);
     for (BlockId id = 2; id < 6; ++id) insert(id);
     EXPECT_TRUE(read(1));
-    EXPECT_EQ(*tally, 3);
+    EXPECT_EQ(*counter, 3);
 }
 
-TEST_F(ShardTest, ChargesAnAdmissionForRequestsOfWhatItDisplaced) {
+TEST_F(ShardTest, ChargesRequestsForEvictedBlocks) {
     for (BlockId id = 0; id < 4; ++id) insert(id);
-    const auto tally = std::make_shared<Tally>(0);
-    insert(4, tally);
+    const auto counter = std::make_shared<RewardCounter>(0);
+    insert(4, counter);
     read(0);
     read(0);
-    EXPECT_EQ(*tally, -2);
+    EXPECT_EQ(*counter, -2);
     insert(0);
     read(0);
-    EXPECT_EQ(*tally, -2) << "what is cached again is missed no more";
+    EXPECT_EQ(*counter, -2) << "a block that is cached again is not charged";
 }
 
-TEST_F(ShardTest, DescribesAMissAndItsVictim) {
+TEST_F(ShardTest, ReportsFeaturesOfAMiss) {
     for (BlockId id = 0; id < 4; ++id) insert(id);
     for (int n = 0; n < 5; ++n) read(0);
     for (BlockId id = 1; id < 4; ++id) read(id);
@@ -103,7 +103,7 @@ TEST_F(ShardTest, RemembersHowRecentlyABlockWasEvicted) {
     EXPECT_EQ(read(0)->ghostRecency, 0.0f);
 }
 
-TEST(GhostHistoryTest, ForgetsTheOldestAndWhatIsCachedAgain) {
+TEST(GhostHistoryTest, ForgetsOldBlocksAndBlocksCachedAgain) {
     GhostHistory ghosts(2);
     EXPECT_EQ(ghosts.request(0), 0.0f) << "it was never evicted";
     for (BlockId id = 0; id < 3; ++id) ghosts.add(id, nullptr);
@@ -114,7 +114,7 @@ TEST(GhostHistoryTest, ForgetsTheOldestAndWhatIsCachedAgain) {
     EXPECT_EQ(ghosts.request(2), 0.0f);
 }
 
-TEST(FrequencySketchTest, HalvesWhatIsLongAgo) {
+TEST(FrequencySketchTest, HalvesOldCounts) {
     FrequencySketch sketch(4);
     for (int n = 0; n < 20; ++n) sketch.add(1);
     EXPECT_EQ(sketch.estimate(1), 20);
@@ -122,7 +122,7 @@ TEST(FrequencySketchTest, HalvesWhatIsLongAgo) {
     EXPECT_EQ(sketch.estimate(1), 10);
 }
 
-TEST(FrequencySketchTest, TellsTheOftenRequestedFromTheRest) {
+TEST(FrequencySketchTest, DistinguishesFrequentBlocks) {
     FrequencySketch sketch(256);
     for (BlockId id = 0; id < 1000; ++id) sketch.add(id);
     for (int n = 0; n < 30; ++n) sketch.add(5);
@@ -130,17 +130,17 @@ TEST(FrequencySketchTest, TellsTheOftenRequestedFromTheRest) {
     EXPECT_LE(sketch.estimate(6), 3);
 }
 
-/// Admits what it is told to.
+/// Admits all blocks or none.
 class Fixed final : public Admission {
 public:
     explicit Fixed(bool admit) : admit_(admit) {}
-    Verdict decide(const Miss&) override { return {.admit = admit_, .tally = nullptr}; }
+    AdmissionDecision decide(const Miss&) override { return {.admit = admit_, .counter = nullptr}; }
 
 private:
     bool admit_;
 };
 
-TEST(CachedStoreTest, AnswersAlikeFromDiskAndFromMemory) {
+TEST(CachedStoreTest, ReturnsTheSameValueFromDiskAndCache) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     CachedStore cached(store, {.bytes = 1 << 20, .shards = 2, .blockBytes = blockBytes});
@@ -152,7 +152,7 @@ TEST(CachedStoreTest, AnswersAlikeFromDiskAndFromMemory) {
     }
 }
 
-TEST(CachedStoreTest, CachesNothingThatIsNotAdmitted) {
+TEST(CachedStoreTest, DoesNotCacheRejectedBlocks) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     CachedStore cached(store, {.bytes = 1 << 20, .shards = 2, .blockBytes = blockBytes});
@@ -163,7 +163,7 @@ TEST(CachedStoreTest, CachesNothingThatIsNotAdmitted) {
     EXPECT_EQ(cached.cachedBytes(), 0);
 }
 
-TEST(CachedStoreTest, GivesManyThreadsTheRightValues) {
+TEST(CachedStoreTest, ReturnsCorrectValuesToManyThreads) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     CachedStore cached(store, {.bytes = 16 * blockBytes, .shards = 4, .blockBytes = blockBytes});
@@ -187,14 +187,14 @@ TEST(CachedStoreTest, GivesManyThreadsTheRightValues) {
     EXPECT_LE(cached.cachedBytes(), 16 * blockBytes);
 }
 
-TEST(AdmitMoreFrequentTest, AdmitsWhatFitsAndWhatBeatsItsVictim) {
+TEST(AdmitMoreFrequentTest, AdmitsBlocksThatFitOrAreMoreFrequent) {
     AdmitMoreFrequent admission;
     EXPECT_TRUE(admission.decide({.full = false, .frequency = 1}).admit);
     EXPECT_FALSE(admission.decide({.full = true, .frequency = 2, .victimFrequency = 2}).admit);
     EXPECT_TRUE(admission.decide({.full = true, .frequency = 3, .victimFrequency = 2}).admit);
 }
 
-TEST(SystemTest, CountsEveryRequestAndGoesOnWhereItWas) {
+TEST(SystemTest, CountsRequestsAndKeepsStateBetweenRuns) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     const Load load{.threads = 2, .cache = {.bytes = 1 << 20, .shards = 2, .blockBytes = blockBytes}, .mixture = {}};

@@ -14,23 +14,23 @@
 
 namespace block_cache {
 
-/// Spreads block ids over all 64 bits.
+/// Hash that spreads block ids over 64 bits.
 constexpr std::uint64_t hashed(std::uint64_t value) noexcept {
     value = (value + 1) * 0x9E3779B97F4A7C15ULL;
     value = (value ^ (value >> 32)) * 0xD6E8FEB86659FD93ULL;
     return value ^ (value >> 32);
 }
 
-/// About how often each block was asked for lately: a count-min sketch whose counters are halved now and then.
+/// Approximate request counts per block: a count-min sketch with periodically halved counters.
 ///
-/// The counters of a block, one in each row, lie in one line of the processor's cache.
+/// All counters of a block are in one cache line.
 class FrequencySketch {
 public:
-    /// \param blocks how many the cache holds: the counters are several times as many.
+    /// \param blocks capacity of the cache in blocks.
     explicit FrequencySketch(std::size_t blocks)
         : lines_(std::bit_ceil(std::max<std::size_t>(1, blocks / 2))), period_(10 * blocks) {}
 
-    /// What `add` and `estimate` will look at is fetched while other things are done.
+    /// Prefetch the line used by `add` and `estimate`.
     void prefetch(BlockId id) const noexcept { __builtin_prefetch(&lines_[hashed(id) & (lines_.size() - 1)], 1); }
 
     void add(BlockId id) noexcept {
@@ -43,7 +43,7 @@ public:
         if (++added_ >= period_) age();
     }
 
-    /// Never less than the truth, but for ageing and beyond 255.
+    /// Estimate the count: an upper bound, apart from aging and saturation at 255.
     std::uint32_t estimate(BlockId id) const noexcept {
         const std::uint64_t hash = hashed(id);
         const Line& line = lines_[hash & (lines_.size() - 1)];
@@ -77,20 +77,22 @@ private:
     std::size_t added_ = 0;
 };
 
-/// The blocks evicted last, and whom to charge when one of them is asked for again.
+/// Recently evicted blocks and the counters to charge when one is requested again.
 ///
-/// A table with one place for each hash: a ghost may be lost to another early, but nothing is searched or allocated.
+/// A hash table without chaining: a collision drops an entry early, but nothing is searched or allocated.
 class GhostHistory {
 public:
-    /// \param room how many evictions are remembered.
+    /// \param room number of evictions to remember.
     explicit GhostHistory(std::size_t room) : room_(room), ghosts_(std::bit_ceil(4 * room)) {}
 
-    /// What `request` will look at is fetched while other things are done.
+    /// Prefetch the entry used by `request`.
     void prefetch(BlockId id) const noexcept { __builtin_prefetch(&ghosts_[hashed(id) & (ghosts_.size() - 1)]); }
 
-    void add(BlockId id, std::shared_ptr<Tally> displacedBy) { place(id) = {id, ++evictions_, std::move(displacedBy)}; }
+    void add(BlockId id, std::shared_ptr<RewardCounter> displacedBy) {
+        place(id) = {id, ++evictions_, std::move(displacedBy)};
+    }
 
-    /// A block is asked for that is not cached: charge whoever displaced it, and say how recently that was (see Miss).
+    /// Handle a request for an uncached block: charge the admission that evicted it and return `Miss::ghostRecency`.
     float request(BlockId id) {
         const Ghost& ghost = place(id);
         const std::uint32_t age = evictions_ - ghost.eviction;
@@ -99,7 +101,7 @@ public:
         return 1.0f - static_cast<float>(age) / static_cast<float>(room_);
     }
 
-    /// It is cached again.
+    /// Remove a block that is cached again.
     void remove(BlockId id) {
         if (place(id).id == id) place(id) = {};
     }
@@ -107,8 +109,8 @@ public:
 private:
     struct Ghost {
         BlockId id = 0;
-        std::uint32_t eviction = 0;  ///< Counted from 1; 0 where there is none.
-        std::shared_ptr<Tally> displacedBy;
+        std::uint32_t eviction = 0;  ///< Starts at 1; 0 for an empty entry.
+        std::shared_ptr<RewardCounter> displacedBy;
     };
 
     Ghost& place(BlockId id) noexcept { return ghosts_[hashed(id) & (ghosts_.size() - 1)]; }

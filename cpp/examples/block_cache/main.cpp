@@ -1,5 +1,5 @@
 /// \file
-/// A key-value store under load, whose cache asks a policy which blocks to keep. See README.md beside it.
+/// Key-value store under load with a learned cache admission policy. See README.md.
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "learnt_admission.hpp"
+#include "learned_admission.hpp"
 #include "options.hpp"
 #include "rl4sys/agent.hpp"
 #include "run.hpp"
@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The store in the directory, written now if there is none.
+/// Open the store in the directory; create it if it does not exist.
 BlockStore openStore(const std::filesystem::path& directory) {
     std::filesystem::create_directories(directory);
     const std::filesystem::path path = directory / "rl4sys_block_cache.store";
@@ -40,24 +40,25 @@ BlockStore openStore(const std::filesystem::path& directory) {
 bool learns(std::string_view policy) { return policy == "rl4sys"; }
 bool needsAgent(std::string_view policy) { return learns(policy) || policy == "quiet"; }
 
-std::unique_ptr<Admission> makeAdmission(std::string_view policy, Learning learning, rl4sys::RL4SysAgent* agent) {
+std::unique_ptr<Admission> makeAdmission(std::string_view policy, LearningOptions learning,
+                                         rl4sys::RL4SysAgent* agent) {
     if (policy == "lru") return std::make_unique<AdmitAll>();
     if (policy == "fixed") return std::make_unique<AdmitMoreFrequent>();
-    if (!needsAgent(policy)) throw std::invalid_argument("there is no policy " + std::string(policy) + "; see --help");
+    if (!needsAgent(policy)) throw std::invalid_argument("unknown policy '" + std::string(policy) + "'; see --help");
     if (!learns(policy)) learning.recordEvery = 0;
-    return std::make_unique<LearntAdmission>(*agent, learning);
+    return std::make_unique<LearnedAdmission>(*agent, learning);
 }
 
-struct Contender {
+struct PolicyRun {
     std::string policy;
     System system;
     std::vector<Slice> slices;
 };
 
-void printSlice(const Contender& contender) {
-    const Slice& slice = contender.slices.back();
+void printSlice(const PolicyRun& policyRun) {
+    const Slice& slice = policyRun.slices.back();
     std::printf("%-7s slice %3zu   %8.0f requests/s   %5.2f µs cpu   hits %5.2f %%   get p50 %6.2f  p99 %7.2f µs\n",
-                contender.policy.c_str(), contender.slices.size(), slice.throughput(), slice.cpuMicroseconds(),
+                policyRun.policy.c_str(), policyRun.slices.size(), slice.throughput(), slice.cpuMicroseconds(),
                 100.0 * slice.hitRate(), slice.latencyMicroseconds(0.5), slice.latencyMicroseconds(0.99));
     std::fflush(stdout);
 }
@@ -86,18 +87,18 @@ json described(const rl4sys::Statistics& statistics) {
             {"last_problem", statistics.lastProblem}};
 }
 
-/// Runs the policies in turns until there were enough requests or seconds.
+/// Runs the policies in turns for the given number of requests or seconds.
 class Comparison {
 public:
     Comparison(const Options& options, const BlockStore& store, rl4sys::RL4SysAgent* agent)
         : options_(options), agent_(agent),
           popularity_(store.shape().blocks, options.load.mixture.skew, options.load.seed) {
-        contenders_.reserve(options.policies.size());
+        policyRuns_.reserve(options.policies.size());
         for (const std::string& policy : options.policies) {
             Load load = options.load;
             load.cache.history = policy != "lru";
             const auto make = [&] { return makeAdmission(policy, options.learning, agent); };
-            contenders_.push_back({policy, System(store, popularity_, load, make), {}});
+            policyRuns_.push_back({policy, System(store, popularity_, load, make), {}});
         }
     }
 
@@ -108,27 +109,27 @@ public:
             return options_.requests ? rounds * options_.slice >= *options_.requests : Clock::now() >= end;
         };
         for (std::uint64_t round = 0; !enough(round); ++round) {
-            for (std::size_t turn = 0; turn < contenders_.size(); ++turn) {
-                runSlice(contenders_[(turn + round) % contenders_.size()]);
+            for (std::size_t turn = 0; turn < policyRuns_.size(); ++turn) {
+                runSlice(policyRuns_[(turn + round) % policyRuns_.size()]);
             }
         }
     }
 
     json results() const {
         json policies = json::object();
-        for (const Contender& contender : contenders_) {
-            for (const Slice& slice : contender.slices) policies[contender.policy].push_back(described(slice));
+        for (const PolicyRun& policyRun : policyRuns_) {
+            for (const Slice& slice : policyRun.slices) policies[policyRun.policy].push_back(described(slice));
         }
         return policies;
     }
 
 private:
-    void runSlice(Contender& contender) {
-        contender.slices.push_back(contender.system.run(options_.slice, [&] { settle(contender.policy); }));
-        if (!options_.json) printSlice(contender);
+    void runSlice(PolicyRun& policyRun) {
+        policyRun.slices.push_back(policyRun.system.run(options_.slice, [&] { settle(policyRun.policy); }));
+        if (!options_.json) printSlice(policyRun);
     }
 
-    /// What a slice set going (sending, a new model) ends before the next begins, so that nobody else pays for it.
+    /// Wait until sending and model updates of a slice are finished, so that they do not slow down the next one.
     void settle(std::string_view policy) {
         if (!options_.settle || agent_ == nullptr) return;
         if (learns(policy)) agent_->flush(std::chrono::seconds(5));
@@ -138,7 +139,7 @@ private:
     const Options& options_;
     rl4sys::RL4SysAgent* agent_;
     Popularity popularity_;
-    std::vector<Contender> contenders_;
+    std::vector<PolicyRun> policyRuns_;
 };
 
 int run(const Options& options) {

@@ -9,24 +9,24 @@
 namespace block_cache {
 
 const char* const usage = R"(usage: block_cache [options]
-  --policy NAMES          lru, fixed, rl4sys, or quiet: decides by rl4sys's model but records nothing.
-                          Several, separated by commas, take turns slice by slice, each with a cache of its own,
-                          and each round begins with another one. [lru]
-  --shadow                the agent decides and learns as usual, but everything is admitted
+  --policy NAMES          lru, fixed, rl4sys, or quiet (decides with the rl4sys model, records nothing).
+                          Several policies, separated by commas, run in turns with their own caches;
+                          the order rotates every round. [lru]
+  --shadow                the agent decides and learns, but everything is admitted
   --workload NAME         mixed, zipf or sessions [mixed]
   --threads N             [2]
-  --requests N            in all, for each policy; or
-  --seconds S             [10]
-  --slice N               requests between two lines of figures [100000]
-  --settle                let what a slice has set going come to an end before the next begins
+  --requests N            total number of requests per policy; or
+  --seconds S             total duration [10]
+  --slice N               requests per line of output [100000]
+  --settle                wait for background work of a slice before the next one
   --seed N                [0]
   --cache-mb N            [16]
-  --record-every N        learn from one decision in so many [16]
-  --horizon N             misses of a worker until the outcome of a decision counts as known [1024]
-  --directory PATH        where the store is, or is to be written [a directory of the system's for temporary files]
-  --config PATH           the client's settings [client.json]
-  --server-address A      instead of the file's
-  --client-id NAME        instead of the file's
+  --record-every N        record one of N decisions for training [16]
+  --horizon N             misses of a worker until the reward of a decision is final [1024]
+  --directory PATH        directory of the store, created if missing [directory for temporary files]
+  --config PATH           client config [client.json]
+  --server-address A      override the config
+  --client-id NAME        override the config
   --json                  print one JSON document at the end
 )";
 
@@ -37,7 +37,7 @@ Number number(std::string_view option, std::string_view text) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
-        throw std::invalid_argument(std::string(option) + " takes a number, not " + std::string(text));
+        throw std::invalid_argument(std::string(option) + " should be a number, got " + std::string(text));
     }
     return value;
 }
@@ -108,7 +108,7 @@ Options parse(std::span<char*> arguments) {
         } else if (const auto setting = settings.find(name); setting != settings.end() && n + 1 < arguments.size()) {
             setting->second(name, arguments[++n]);
         } else {
-            throw std::invalid_argument(std::string(name) + " is no option, or lacks its value; see --help");
+            throw std::invalid_argument(std::string(name) + " is not an option or needs a value; see --help");
         }
     }
     return options;

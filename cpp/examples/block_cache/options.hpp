@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "learnt_admission.hpp"
+#include "learned_admission.hpp"
 #include "run.hpp"
 
 namespace block_cache {
 
 extern const char* const usage;
 
-/// What the command line says.
+/// Parsed command line.
 struct Options {
     std::vector<std::string> policies = {"lru"};
     Load load{.cache = {}, .mixture = Mixture::named("mixed")};
-    Learning learning;
+    LearningOptions learning;
     std::optional<std::uint64_t> requests;
     double seconds = 10.0;
     std::uint64_t slice = 100'000;
@@ -31,7 +31,7 @@ struct Options {
     nlohmann::json settings = nlohmann::json::object();
 };
 
-/// \throws std::invalid_argument if they make no sense.
+/// \throws std::invalid_argument if an option is invalid.
 Options parse(std::span<char*> arguments);
 
 }  // namespace block_cache

@@ -11,7 +11,7 @@
 
 namespace block_cache {
 
-/// What is run, whatever decides about admissions.
+/// Load and cache of a run, independent of the admission policy.
 struct Load {
     std::uint32_t threads = 2;
     std::uint64_t seed = 0;
@@ -19,14 +19,14 @@ struct Load {
     Mixture mixture;
 };
 
-/// What a run did between two points in time.
+/// Measurements of one slice of a run.
 struct Slice {
     std::uint64_t requests = 0;
     std::uint64_t hits = 0;
     double seconds = 0.0;
-    double workerCpuSeconds = 0.0;           ///< Processor time of the workers.
-    double backgroundCpuSeconds = 0.0;       ///< Of all threads but the workers and the one that waits for them.
-    std::vector<std::uint32_t> nanoseconds;  ///< Of every `timedEvery`th request, ascending.
+    double workerCpuSeconds = 0.0;           ///< CPU time of the workers.
+    double backgroundCpuSeconds = 0.0;       ///< CPU time of all threads except the workers and the main thread.
+    std::vector<std::uint32_t> nanoseconds;  ///< Latency of every `timedEvery`th request, ascending.
 
     double hitRate() const { return static_cast<double>(hits) / static_cast<double>(requests); }
     double throughput() const { return static_cast<double>(requests) / seconds; }
@@ -36,20 +36,20 @@ struct Slice {
     double latencyMicroseconds(double quantile) const;
 };
 
-/// Clock reads are cheap beside a request, but not free.
+/// Interval of timed requests. Reading the clock for every request would distort the measurement.
 inline constexpr std::uint64_t timedEvery = 16;
 
-/// A system under load: a cache, and workers that ask it. Can be run slice by slice, others in between.
+/// System under load: a cache and its worker threads. Runs slice by slice.
 class System {
 public:
     using AdmissionMaker = std::function<std::unique_ptr<Admission>()>;
 
-    /// `makeAdmission` is called once for each worker. The store and the popularity must outlive the system.
+    /// `makeAdmission` is called once per worker. The store and the popularity must outlive the system.
     System(const BlockStore& store, const Popularity& popularity, const Load& load,
            const AdmissionMaker& makeAdmission);
 
-    /// Let every worker do its share of so many more requests; `settle` is called thereafter, and only its use of the
-    /// processor counts, not its time.
+    /// Run `requests` requests, split over the workers, then call `settle`. The slice includes the CPU time of
+    /// `settle`, but not its duration.
     Slice run(std::uint64_t requests, const std::function<void()>& settle = [] {});
 
 private:

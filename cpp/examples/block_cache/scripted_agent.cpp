@@ -19,7 +19,7 @@ struct Episode {
     std::vector<float> latest;
 };
 
-/// Has the library's name for it, and with that its access to actions and trajectories.
+/// Replaces the client of the library; with the same name it is a friend of actions and trajectories.
 class Client {
 public:
     static RL4SysAction decide(RL4SysTrajectory& trajectory, std::span<const float> observation) {
@@ -28,6 +28,7 @@ public:
         trajectory.episode_->latest.assign(observation.begin(), observation.end());
         RL4SysAction action;
         action.episode_ = trajectory.episode_;
+        action.kind_ = RL4SysAction::Kind::discrete;
         action.act_ = scripted::script.act;
         action.version_ = scripted::script.version.value_or(0);
         if (!scripted::script.version) action.reason_ = "there is no model";

@@ -8,7 +8,7 @@
 #include "rl4sys/agent.hpp"
 
 /// \file
-/// A stand-in for the agent, linked instead of the library: it decides as told and remembers what it was given.
+/// Scripted replacement for the agent, linked instead of the library; it records its inputs.
 
 namespace scripted {
 
@@ -18,22 +18,22 @@ struct Step {
     std::optional<double> reward;
 };
 
-struct Ended {
+struct EndedTrajectory {
     std::vector<Step> steps;
     bool truncated = false;
 };
 
-/// Of all agents; tests begin with `script = {}`.
+/// Shared by all agents; tests start with `script = {}`.
 struct Script {
     std::int64_t act = 1;
-    std::optional<std::uint64_t> version = 1;  ///< None: there is no model.
+    std::optional<std::uint64_t> version = 1;  ///< Empty: no model.
     std::uint64_t requests = 0;
-    std::vector<Ended> ended;
+    std::vector<EndedTrajectory> ended;
 };
 
 extern Script script;
 
-/// An agent of any name: the script decides.
+/// Create an agent that follows the script.
 rl4sys::RL4SysAgent makeAgent();
 
 }  // namespace scripted

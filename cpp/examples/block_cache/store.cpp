@@ -17,7 +17,7 @@ namespace block_cache {
 
 namespace {
 
-/// A store begins with it, then come its shape and where its blocks are.
+/// Start of a store file, followed by its shape and the block index.
 constexpr std::array<char, 8> magic = {'b', 'l', 'o', 'c', 'k', 's', '0', '1'};
 
 template <typename Value>
@@ -103,7 +103,7 @@ BlockStore::BlockStore(const std::filesystem::path& path) : file_(open(path.c_st
     try {
         std::array<char, magic.size()> begin{};
         read(begin, 0);
-        if (begin != magic) throw CorruptBlock("it is not a block store");
+        if (begin != magic) throw CorruptBlock("not a block store");
         read(writableBytesOf(shape_), magic.size());
         extents_.resize(shape_.blocks);
         read({reinterpret_cast<char*>(extents_.data()), extents_.size() * sizeof(Extent)},
@@ -122,14 +122,14 @@ Block BlockStore::load(BlockId id) const {
     compressed.resize(extent.bytes);
     read(compressed, extent.offset);
     if (checksumOf(compressed) != extent.checksum) {
-        throw CorruptBlock("block " + std::to_string(id) + " has another checksum than when it was written");
+        throw CorruptBlock("block " + std::to_string(id) + " does not match its checksum");
     }
     Block block(shape_.blockBytes());
     uLongf bytes = block.size();
     const int status = uncompress(reinterpret_cast<Bytef*>(block.data()), &bytes,
                                   reinterpret_cast<const Bytef*>(compressed.data()), compressed.size());
     if (status != Z_OK || bytes != block.size()) {
-        throw CorruptBlock("block " + std::to_string(id) + " cannot be inflated");
+        throw CorruptBlock("block " + std::to_string(id) + " cannot be decompressed");
     }
     return block;
 }
@@ -138,7 +138,7 @@ void BlockStore::read(std::span<char> bytes, std::uint64_t offset) const {
     while (!bytes.empty()) {
         const ssize_t count = pread(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) throw CorruptBlock("the file ends at " + std::to_string(offset) + ", amid what was written");
+        if (count <= 0) throw CorruptBlock("the file is truncated at offset " + std::to_string(offset));
         bytes = bytes.subspan(static_cast<std::size_t>(count));
         offset += static_cast<std::uint64_t>(count);
     }

@@ -13,15 +13,15 @@ namespace block_cache {
 using Key = std::uint64_t;
 using BlockId = std::uint32_t;
 
-/// The values of one block, side by side, as they lie in memory.
+/// Uncompressed values of one block, concatenated.
 using Block = std::vector<char>;
 
-/// A block on disk is not what was written.
+/// Damaged block on disk.
 class CorruptBlock : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// How keys 0, 1, 2, … are laid out: so many values in each block, block after block.
+/// Layout of the keys 0, 1, 2, … in consecutive blocks.
 struct StoreShape {
     std::uint32_t blocks = 8192;
     std::uint32_t valuesPerBlock = 64;
@@ -33,16 +33,16 @@ struct StoreShape {
     bool operator==(const StoreShape&) const = default;
 };
 
-/// What key `key` of every store holds: text of a few words, which compresses about as well as logs do.
+/// Write the value of `key`: generated text, about as compressible as logs.
 void writeValue(Key key, std::span<char> value);
 
-/// A read-only key-value store in one file: compressed blocks, each with a checksum. For any number of threads.
+/// Read-only key-value store in one file of compressed blocks with checksums. Thread-safe.
 class BlockStore {
 public:
-    /// Write a store of that shape; the file appears when it is complete.
+    /// Write a store; the file appears when it is complete.
     static void create(const std::filesystem::path& path, const StoreShape& shape);
 
-    /// \throws std::runtime_error if the file is no store.
+    /// \throws std::runtime_error if the file is not a store.
     explicit BlockStore(const std::filesystem::path& path);
     ~BlockStore();
     BlockStore(const BlockStore&) = delete;
@@ -50,7 +50,7 @@ public:
 
     const StoreShape& shape() const noexcept { return shape_; }
 
-    /// Read, check and inflate a block.
+    /// Read, verify and decompress a block.
     /// \throws CorruptBlock if it is damaged.
     Block load(BlockId id) const;
 

@@ -9,7 +9,7 @@
 namespace block_cache {
 namespace {
 
-TEST(StoreTest, GivesBackEveryValue) {
+TEST(StoreTest, ReturnsEveryValue) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     const StoreShape& shape = store.shape();
@@ -21,9 +21,9 @@ TEST(StoreTest, GivesBackEveryValue) {
     }
 }
 
-TEST(StoreTest, HoldsOtherValuesUnderOtherKeys) { EXPECT_NE(valueOf(1), valueOf(2)); }
+TEST(StoreTest, KeysHaveDifferentValues) { EXPECT_NE(valueOf(1), valueOf(2)); }
 
-TEST(StoreTest, RefusesABlockThatWasDamaged) {
+TEST(StoreTest, RejectsDamagedBlocks) {
     const TemporaryStore temporary;
     std::fstream file(temporary.path(), std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-1, std::ios::end);
@@ -34,13 +34,13 @@ TEST(StoreTest, RefusesABlockThatWasDamaged) {
     EXPECT_THROW(store.load(store.shape().blocks - 1), CorruptBlock);
 }
 
-TEST(StoreTest, RefusesAFileThatIsCutOff) {
+TEST(StoreTest, RejectsTruncatedFiles) {
     const TemporaryStore temporary;
     std::filesystem::resize_file(temporary.path(), 100);
     EXPECT_THROW(BlockStore store(temporary.path()), std::runtime_error);
 }
 
-TEST(StoreTest, RefusesAFileOfAnotherKind) {
+TEST(StoreTest, RejectsFilesThatAreNotStores) {
     const TemporaryStore temporary;
     std::ofstream(temporary.path()) << "something that is not a store of blocks";
     EXPECT_THROW(BlockStore store(temporary.path()), std::runtime_error);

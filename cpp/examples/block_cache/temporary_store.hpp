@@ -10,14 +10,14 @@
 
 namespace block_cache {
 
-/// A small store in a directory of its own, for as long as a test needs it.
+/// Small store in a temporary directory, removed by the destructor.
 class TemporaryStore {
 public:
     static constexpr StoreShape shape = {.blocks = 64, .valuesPerBlock = 8, .valueBytes = 128};
 
     TemporaryStore() {
         std::string name = (std::filesystem::temp_directory_path() / "block_cache_XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
+        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create a temporary directory");
         directory_ = name;
         BlockStore::create(path(), shape);
     }
@@ -31,7 +31,7 @@ private:
     std::filesystem::path directory_;
 };
 
-/// What the store must give for `key`.
+/// Expected value of `key`.
 inline std::string valueOf(Key key) {
     std::string value(TemporaryStore::shape.valueBytes, '\0');
     writeValue(key, value);

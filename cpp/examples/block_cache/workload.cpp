@@ -14,14 +14,14 @@ Mixture Mixture::named(std::string_view name) {
     if (name == "mixed") return {.scans = 0.35, .sessions = 0.3};
     if (name == "zipf") return {};
     if (name == "sessions") return {.sessions = 1.0};
-    throw std::invalid_argument("there are the workloads mixed, zipf and sessions, not " + std::string(name));
+    throw std::invalid_argument("unknown workload '" + std::string(name) + "'; expected mixed, zipf or sessions");
 }
 
 Popularity::Popularity(std::uint32_t blocks, double skew, std::uint64_t seed) : cumulative_(blocks), ranked_(blocks) {
     double sum = 0.0;
     for (std::uint32_t rank = 0; rank < blocks; ++rank) cumulative_[rank] = sum += std::pow(rank + 1.0, -skew);
     std::iota(ranked_.begin(), ranked_.end(), 0);
-    // The standard says what the generator draws, but not what std::shuffle makes of it.
+    // std::shuffle is not specified exactly, in contrast to the generator.
     std::mt19937_64 random(seed);
     for (std::uint32_t left = blocks; left > 1; --left) std::swap(ranked_[left - 1], ranked_[random() % left]);
 }
@@ -39,7 +39,7 @@ Workload::Workload(const StoreShape& store, const Mixture& mixture, const Popula
 Request Workload::next() {
     ++requests_;
     const double drawn = uniform();
-    // A scan would hold on to its block while it reads on within it, so that it is one request per block.
+    // A scan keeps its block while reading within it, so it makes one request per block.
     if (drawn < mixture_.scans) return {Key{scan()} * store_.valuesPerBlock, Kind::scan};
     const bool point = drawn >= mixture_.scans + mixture_.sessions;
     const BlockId block = point ? popularity_.at(uniform()) : session();

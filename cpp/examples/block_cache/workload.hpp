@@ -10,17 +10,17 @@
 
 namespace block_cache {
 
-/// What is asked of the store; what is neither scan nor session is a point read.
+/// Mix of request kinds; requests that are neither scans nor sessions are point reads.
 struct Mixture {
-    double scans = 0.0;                 ///< Part of all requests.
-    double sessions = 0.0;              ///< Part of all requests.
-    double skew = 0.9;                  ///< Zipf's exponent of the blocks' popularity among point reads.
+    double scans = 0.0;                 ///< Fraction of all requests.
+    double sessions = 0.0;              ///< Fraction of all requests.
+    double skew = 0.9;                  ///< Zipf exponent of the popularity of blocks in point reads.
     std::uint32_t scanBlocks = 1024;    ///< Length of a scan.
-    std::uint32_t sessionBlocks = 384;  ///< Blocks that sessions work on at a time.
-    std::uint32_t sessionPeriod = 8192; ///< Requests of a thread after which they work on others.
+    std::uint32_t sessionBlocks = 384;  ///< Size of the working set of sessions.
+    std::uint32_t sessionPeriod = 8192; ///< Requests of a thread until the working set changes.
 
-    /// `mixed`, `zipf` or `sessions`.
-    /// \throws std::invalid_argument if there is no such mixture.
+    /// Predefined mix: `mixed`, `zipf` or `sessions`.
+    /// \throws std::invalid_argument for other names.
     static Mixture named(std::string_view name);
 };
 
@@ -29,12 +29,12 @@ struct Request {
     Kind kind = Kind::point;
 };
 
-/// The blocks that point reads are for, by popularity; threads share it.
+/// Zipf distribution of blocks for point reads; shared by threads.
 class Popularity {
 public:
     Popularity(std::uint32_t blocks, double skew, std::uint64_t seed);
 
-    /// The block at `quantile` of all point reads, in [0, 1).
+    /// Block at `quantile` of the distribution, in [0, 1).
     BlockId at(double quantile) const;
 
 private:
@@ -42,7 +42,7 @@ private:
     std::vector<BlockId> ranked_;
 };
 
-/// The requests of one thread: the same for the same seed and thread. Sessions of all threads share their blocks.
+/// Requests of one thread, determined by seed and thread number. Sessions of all threads share their working set.
 class Workload {
 public:
     Workload(const StoreShape& store, const Mixture& mixture, const Popularity& popularity, std::uint64_t seed,

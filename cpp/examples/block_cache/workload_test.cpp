@@ -26,17 +26,17 @@ std::vector<Key> keys(std::uint64_t seed, std::uint32_t thread) {
     return result;
 }
 
-TEST(WorkloadTest, IsTheSameForTheSameSeedAndThread) {
+TEST(WorkloadTest, IsDeterminedBySeedAndThread) {
     EXPECT_EQ(keys(1, 0), keys(1, 0));
     EXPECT_NE(keys(1, 0), keys(2, 0));
     EXPECT_NE(keys(1, 0), keys(1, 1));
 }
 
-TEST(WorkloadTest, AsksOnlyForKeysThatExist) {
+TEST(WorkloadTest, RequestsOnlyExistingKeys) {
     for (const Key key : keys(3, 0)) ASSERT_LT(key, Key{shape.blocks} * shape.valuesPerBlock);
 }
 
-TEST(WorkloadTest, MixesKindsAsItSays) {
+TEST(WorkloadTest, MatchesTheRequestMix) {
     const Mixture mixture = Mixture::named("mixed");
     std::array<double, 3> parts{};
     const auto all = requests(mixture, 1, 0, 20'000);
@@ -45,14 +45,14 @@ TEST(WorkloadTest, MixesKindsAsItSays) {
     EXPECT_NEAR(parts[static_cast<std::size_t>(Kind::session)], mixture.sessions, 0.02);
 }
 
-TEST(WorkloadTest, ScansBlockAfterBlock) {
+TEST(WorkloadTest, ScansAreSequential) {
     const auto all = requests({.scans = 1.0, .scanBlocks = 100}, 1, 0, 100);
     for (std::size_t n = 1; n < all.size(); ++n) {
         EXPECT_EQ(shape.blockOf(all[n].key), (shape.blockOf(all[n - 1].key) + 1) % shape.blocks);
     }
 }
 
-TEST(WorkloadTest, MovesSessionsToOtherBlocks) {
+TEST(WorkloadTest, SessionsChangeTheirWorkingSet) {
     const auto all = requests({.sessions = 1.0, .sessionBlocks = 10, .sessionPeriod = 500}, 1, 0, 999);
     std::set<BlockId> before;
     std::set<BlockId> after;
@@ -66,12 +66,12 @@ TEST(WorkloadTest, ReadsPopularBlocksMoreOften) {
     std::array<int, shape.blocks> counts{};
     for (const Request& request : requests({.skew = 1.0}, 1, 0, 20'000)) ++counts[shape.blockOf(request.key)];
     std::ranges::sort(counts, std::greater());
-    // Of 1024 ranks with weights 1/n, the first has about 1/7.5 of all, and the tenth a tenth of that.
+    // With 1024 ranks of weight 1/n, the first has about 1/7.5 of all requests and the tenth a tenth of this.
     EXPECT_NEAR(counts[0], 20'000 / 7.5, 300);
     EXPECT_NEAR(counts[9], 2'000 / 7.5, 80);
 }
 
-TEST(WorkloadTest, RefusesAMixtureItDoesNotKnow) { EXPECT_THROW(Mixture::named("random"), std::invalid_argument); }
+TEST(WorkloadTest, RejectsUnknownWorkloads) { EXPECT_THROW(Mixture::named("random"), std::invalid_argument); }
 
 }  // namespace
 }  // namespace block_cache

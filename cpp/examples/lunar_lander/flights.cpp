@@ -1,4 +1,4 @@
-/// Lunar Lander flown by rule, without a server: what its world is like, and how fast it goes.
+/// Lunar Lander flown by simple controllers without a server, to test the environment and its speed.
 
 #include <algorithm>
 #include <chrono>
@@ -16,16 +16,16 @@
 
 #include "lunar_lander.hpp"
 #include "options.hpp"
-#include "rl4sys/draws.hpp"
+#include "rl4sys/core/draws.hpp"
 
 namespace lunar {
 namespace {
 
-constexpr std::uint64_t mostMoves = 1000;
+constexpr std::uint64_t maxMoves = 1000;
 
 using Policy = std::function<int(const Observation&)>;
 
-/// Gymnasium's own controller: tilt against drift, and brake what falls faster than it should.
+/// Controller from Gymnasium: tilt against horizontal drift and brake the descent.
 int heuristic(const Observation& observation) {
     const auto [x, y, speedX, speedY, angle, turning, leftTouches, rightTouches] = observation;
     const bool touches = leftTouches > 0.0f || rightTouches > 0.0f;
@@ -67,22 +67,22 @@ const char* describe(Outcome outcome) {
     return "landed";
 }
 
-struct Flown {
+struct FlightResult {
     double totalReward = 0.0;
     std::uint64_t moves = 0;
     Outcome outcome = Outcome::flying;
 };
 
-/// Told of every move: the action, and what came of it.
-using Witness = std::function<void(int action, const StepResult& result)>;
+/// Called after every move.
+using MoveCallback = std::function<void(int action, const StepResult& result)>;
 
-Flown fly(LunarLander& lander, const Policy& policy, std::uint64_t seed, const Witness& witness) {
-    Flown flown;
+FlightResult fly(LunarLander& lander, const Policy& policy, std::uint64_t seed, const MoveCallback& onMove) {
+    FlightResult flown;
     Observation observation = lander.reset(seed);
-    while (flown.outcome == Outcome::flying && flown.moves < mostMoves) {
+    while (flown.outcome == Outcome::flying && flown.moves < maxMoves) {
         const int action = policy(observation);
         const StepResult result = lander.step(action);
-        witness(action, result);
+        onMove(action, result);
         observation = result.observation;
         flown.totalReward += result.reward;
         flown.outcome = result.outcome;
@@ -100,29 +100,29 @@ void printMove(int action, const StepResult& result) {
 void flyAll(const Options& options) {
     const auto seed = options.number<std::uint64_t>("--seed");
     const auto episodes = options.number<std::uint64_t>("--episodes");
-    const Witness witness = options.given("--moves") ? Witness(printMove) : [](int, const StepResult&) {};
+    const MoveCallback onMove = options.given("--moves") ? MoveCallback(printMove) : [](int, const StepResult&) {};
     LunarLander lander({.gravity = options.number<double>("--gravity"),
                         .wind = options.given("--wind") ? std::optional(Wind{}) : std::nullopt});
     std::uint64_t moves = 0;
     const auto began = std::chrono::steady_clock::now();
     for (std::uint64_t episode = 0; episode < episodes; ++episode) {
         const Policy policy = makePolicy(options.text("--policy"), seed + episode);
-        const Flown flown = fly(lander, policy, seed + episode, witness);
+        const FlightResult flown = fly(lander, policy, seed + episode, onMove);
         std::printf("%.9g %llu %s\n", flown.totalReward, static_cast<unsigned long long>(flown.moves),
                     describe(flown.outcome));
         moves += flown.moves;
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-    std::fprintf(stderr, "%.0f moves a second\n", static_cast<double>(moves) / seconds.count());
+    std::fprintf(stderr, "%.0f moves per second\n", static_cast<double>(moves) / seconds.count());
 }
 
 std::vector<Option> knownOptions() {
     return {{.name = "--policy", .help = "random, heuristic, coast, left, main or right", .value = "random"},
-            {.name = "--episodes", .help = "how many flights", .value = "10"},
-            {.name = "--seed", .help = "of the first flight; each has the next number", .value = "1"},
-            {.name = "--gravity", .help = "pull of the moon, downwards if negative", .value = "-10"},
-            {.name = "--wind", .help = "let it blow, as Gymnasium's enable_wind does", .value = {}, .isSwitch = true},
-            {.name = "--moves", .help = "print every move before its flight", .value = {}, .isSwitch = true}};
+            {.name = "--episodes", .help = "number of flights", .value = "10"},
+            {.name = "--seed", .help = "seed of the first flight, incremented for each flight", .value = "1"},
+            {.name = "--gravity", .help = "gravity; negative is downwards", .value = "-10"},
+            {.name = "--wind", .help = "enable wind, like enable_wind in Gymnasium", .value = {}, .isSwitch = true},
+            {.name = "--moves", .help = "print every move", .value = {}, .isSwitch = true}};
 }
 
 }  // namespace
@@ -130,6 +130,6 @@ std::vector<Option> knownOptions() {
 
 int main(int count, char** arguments) {
     return lunar::runProgram("lunar_lander_flights",
-                             "Fly by rule; prints of each flight its return, its moves and how it ended.",
+                             "Fly with simple controllers; prints return, moves and outcome of each flight.",
                              lunar::knownOptions(), std::span(arguments + 1, arguments + count), lunar::flyAll);
 }

@@ -10,10 +10,10 @@
 
 #include <box2d/box2d.h>
 
-#include "rl4sys/draws.hpp"
+#include "rl4sys/core/draws.hpp"
 
-// Lengths are given in the pixels that Gymnasium draws and thinks in; `scale` of them are one unit of Box2D's. All
-// arithmetic is in double, as Python's is, and rounded to float only where Box2D takes it over.
+// Lengths are in pixels, as in Gymnasium; `scale` pixels are one unit of Box2D. Arithmetic uses double, as in
+// Python, and is rounded to float only for Box2D.
 
 namespace lunar {
 
@@ -22,8 +22,8 @@ namespace {
 constexpr int stepsPerSecond = 50;
 constexpr int velocityIterations = 180;
 constexpr int positionIterations = 60;
-// Box2D 2.4 solves a joint's limit and its anchor in turns where 2.3, under Gymnasium, solves them together. On the
-// ground that takes more turns, or the lander rocks on for some 15 steps longer before it comes to rest.
+// Box2D 2.4 solves the limit and anchor of a joint alternately, Box2D 2.3 in Gymnasium together. On the ground this
+// needs more iterations; otherwise the lander rocks for about 15 more steps before it comes to rest.
 constexpr int groundVelocityIterations = 3 * velocityIterations;
 
 constexpr double scale = 30.0;
@@ -35,7 +35,7 @@ constexpr std::uint16_t groundCategory = 0x0001;
 constexpr std::uint16_t hullCategory = 0x0010;
 constexpr std::uint16_t legCategory = 0x0020;
 
-constexpr double strongestPush = 1000.0;
+constexpr double maxPush = 1000.0;
 
 constexpr double legAway = 20 / scale;
 constexpr double legDown = 18 / scale;
@@ -56,30 +56,30 @@ constexpr double sideEngineFuel = 0.03;
 constexpr double failureReward = -100.0;
 constexpr double landingReward = 100.0;
 
-/// Where on the hull an engine's push is felt, beyond where it comes from: `up`, turned with the hull, and `lean`,
-/// which would be the same for one that is fixed to it.
+/// Offset of the point where an engine's impulse acts: `lean` is multiplied by the sine of the hull's angle, `up` by
+/// its cosine. In a rigid mount both would be equal.
 struct Mount {
     double lean = 0.0;
     double up = 0.0;
 };
-constexpr Mount sideEngines{.lean = 17 / scale, .up = 14 / scale};  // Loose, as Gymnasium's are.
+constexpr Mount sideEngines{.lean = 17 / scale, .up = 14 / scale};  // Not rigid, as in Gymnasium.
 
 constexpr double left = -1.0;
 constexpr double right = 1.0;
 
 b2Vec2 vector(double x, double y) { return {static_cast<float>(x), static_cast<float>(y)}; }
 
-/// The observation before it is rounded, from which rewards are computed.
+/// Observation in double precision, used for rewards.
 using State = std::array<double, std::tuple_size_v<Observation>>;
 
-/// How good it is to be in a state; the reward of a step is by how much it improved.
+/// Shaping potential of a state. The reward of a step is its increase minus the fuel cost.
 double shaping(const State& state) {
     const auto [x, y, speedX, speedY, angle, turning, leftTouches, rightTouches] = state;
     return -100 * std::sqrt(x * x + y * y) - 100 * std::sqrt(speedX * speedX + speedY * speedY) -
            100 * std::abs(angle) + 10 * leftTouches + 10 * rightTouches;
 }
 
-/// A random height for each border between chunks of ground and one beyond, but level around the pad; then smoothed.
+/// Random terrain heights at the borders of chunks, level around the pad and smoothed.
 class Terrain {
 public:
     static constexpr std::size_t borders = 11;
@@ -100,7 +100,7 @@ private:
     std::array<double, borders + 1> rough_;
 };
 
-/// A gust that never repeats: its strength, within -1 and 1, at the steps since a random moment.
+/// Non-periodic wind strength between -1 and 1 that starts at a random phase.
 class Gust {
 public:
     explicit Gust(rl4sys::Draws& draws) : moment_(std::floor(draws.uniform() * 2 * 9999) - 9999) {}
@@ -127,8 +127,8 @@ struct Leg {
     b2RevoluteJoint* joint = nullptr;
     bool touches = false;
 
-    /// Box2D 2.4 stops a joint short of its limit, where the 2.3 under Gymnasium lets it swing past for a step and then
-    /// pulls it back. Hard landings fold the legs that much further, so the limit is there only once it is passed.
+    /// Enable the limit only once it is passed. Box2D 2.4 stops a joint before its limit, while 2.3 in Gymnasium lets
+    /// it overshoot for one step, so hard landings fold the legs further.
     void limit() {
         const float angle = joint->GetJointAngle();
         joint->EnableLimit(angle <= joint->GetLowerLimit() || angle >= joint->GetUpperLimit());
@@ -137,7 +137,7 @@ struct Leg {
 
 }  // namespace
 
-/// One flight in a world of its own.
+/// One flight in its own Box2D world.
 class LunarLander::Flight final : private b2ContactListener {
 public:
     Flight(const Settings& settings, std::uint64_t seed)
@@ -152,12 +152,12 @@ public:
     }
 
     StepResult step(Action action) {
-        if (gusts_ && !legs_[0].touches && !legs_[1].touches) blow();
+        if (gusts_ && !legs_[0].touches && !legs_[1].touches) applyWind();
         const double fuel = fire(action);
         for (Leg& leg : legs_) leg.limit();
         world_.Step(1.0f / stepsPerSecond, hasTouched_ ? groundVelocityIterations : velocityIterations,
                     positionIterations);
-        return judge(observe(), fuel);
+        return makeResult(observe(), fuel);
     }
 
 private:
@@ -191,8 +191,8 @@ private:
     }
 
     void pushHull() {
-        const double x = between(-strongestPush, strongestPush);
-        const double y = between(-strongestPush, strongestPush);
+        const double x = between(-maxPush, maxPush);
+        const double y = between(-maxPush, maxPush);
         hull_->ApplyForceToCenter(vector(x, y), true);
     }
 
@@ -207,7 +207,7 @@ private:
         leg.joint = static_cast<b2RevoluteJoint*>(world_.CreateJoint(&joint));
     }
 
-    /// A motor that holds the leg spread, and gives way until it is folded.
+    /// Return a joint with a motor that keeps the leg spread but yields until the leg is folded.
     static b2RevoluteJointDef spring(double side) {
         b2RevoluteJointDef joint;
         joint.localAnchorB = vector(side * legAway, legDown);
@@ -234,7 +234,7 @@ private:
         std::uint16_t category;
     };
 
-    /// Part of the lander: touches the ground, and no other part.
+    /// Add a part of the lander; parts collide with the ground only.
     static void addPart(b2Body& body, const b2Shape& shape, const Material& material) {
         b2FixtureDef fixture;
         fixture.shape = &shape;
@@ -246,7 +246,7 @@ private:
     }
 
     void BeginContact(b2Contact* contact) override {
-        crashed_ = crashed_ || concerns(*contact, hull_);
+        crashed_ = crashed_ || involves(*contact, hull_);
         hasTouched_ = true;
         setTouching(*contact, true);
     }
@@ -255,22 +255,22 @@ private:
 
     void setTouching(b2Contact& contact, bool touches) {
         for (Leg& leg : legs_) {
-            if (concerns(contact, leg.body)) leg.touches = touches;
+            if (involves(contact, leg.body)) leg.touches = touches;
         }
     }
 
-    static bool concerns(b2Contact& contact, const b2Body* body) {
+    static bool involves(b2Contact& contact, const b2Body* body) {
         return contact.GetFixtureA()->GetBody() == body || contact.GetFixtureB()->GetBody() == body;
     }
 
-    void blow() {
+    void applyWind() {
         hull_->ApplyForceToCenter(vector(gusts_->push.next() * settings_.wind->power, 0), true);
         hull_->ApplyTorque(static_cast<float>(gusts_->turn.next() * settings_.wind->turbulence), true);
     }
 
-    /// Fire the engine that the action names; returns what the fuel costs.
+    /// Fire the engine of the action. Returns the fuel cost.
     double fire(Action action) {
-        // Drawn even if nothing fires, so that a step's chance depends on its number and not on what was done before.
+        // Draw even if no engine fires, so that the random numbers of a step depend only on its index.
         const double first = between(-1, 1) / scale;
         const double second = between(-1, 1) / scale;
         switch (action) {
@@ -289,7 +289,7 @@ private:
         return 0.0;
     }
 
-    /// Push the hull away from a point that lies `down` and `across` of its middle: the farther, the harder.
+    /// Push the hull away from a point at `down` and `across` from its center, proportionally to the distance.
     void thrust(double down, double across, double power, const Mount& mount) {
         const double sine = std::sin(static_cast<double>(hull_->GetAngle()));
         const double cosine = std::cos(static_cast<double>(hull_->GetAngle()));
@@ -313,7 +313,7 @@ private:
                 legs_[1].touches ? 1.0 : 0.0};
     }
 
-    StepResult judge(const State& state, double fuel) {
+    StepResult makeResult(const State& state, double fuel) {
         const double now = shaping(state);
         const double gained = shaping_ ? now - *shaping_ : 0.0;
         shaping_ = now;

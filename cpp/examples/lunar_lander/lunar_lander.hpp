@@ -7,15 +7,15 @@
 
 namespace lunar {
 
-/// Position, velocity (x and y each), angle, angular velocity, and whether the left and the right leg touch (0 or 1).
+/// Position (x, y), velocity (x, y), angle, angular velocity, and ground contact of the left and right leg (0 or 1).
 ///
-/// The pad is at 0, 0; the view is 1 wide to either side, and the scales are Gymnasium's.
+/// The pad is at (0, 0), the view ends at x = ±1; scales are those of Gymnasium.
 using Observation = std::array<float, 8>;
 
 inline constexpr int actionCount = 4;
 enum Action : int { coast, fireLeft, fireMain, fireRight };
 
-/// Where a flight stands after a step; all but `flying` end it.
+/// State of a flight after a step; all states except `flying` end it.
 enum class Outcome { flying, crashed, flewAway, landed };
 
 struct StepResult {
@@ -26,7 +26,7 @@ struct StepResult {
     bool terminated() const noexcept { return outcome != Outcome::flying; }
 };
 
-/// Strongest gusts to push and turn the lander while no leg touches.
+/// Maximum wind force and torque, applied while no leg touches the ground.
 struct Wind {
     double power = 15.0;
     double turbulence = 1.5;
@@ -37,7 +37,7 @@ struct Settings {
     std::optional<Wind> wind;
 };
 
-/// Gymnasium's LunarLander-v3 with discrete actions. A flight has no end in time; who flies sets the limit.
+/// LunarLander-v3 of Gymnasium with discrete actions. Has no time limit; the caller sets one.
 class LunarLander {
 public:
     explicit LunarLander(Settings settings = {});
@@ -45,11 +45,11 @@ public:
     LunarLander(LunarLander&&) noexcept;
     LunarLander& operator=(LunarLander&&) noexcept;
 
-    /// Begin a flight, whose terrain, first push and all other chance are given by the seed.
+    /// Begin a flight. The seed determines the terrain, the initial push and all other random numbers.
     Observation reset(std::uint64_t seed);
 
-    /// A fiftieth of a second under an `Action`. A flight that ended can go on, but means nothing any more.
-    /// \throws std::out_of_range if there is no such action.
+    /// Simulate 1/50 second with an `Action`. Results after the end of a flight are undefined.
+    /// \throws std::out_of_range if the action is invalid.
     /// \throws std::logic_error before the first reset.
     StepResult step(int action);
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-// That the world is Gymnasium's is checked by tests/cpp/test_lunar_lander.py, which flies both.
+// tests/cpp/test_lunar_lander.py compares this environment with Gymnasium.
 
 namespace lunar {
 namespace {
@@ -27,17 +27,17 @@ std::vector<Observation> observations(const std::vector<StepResult>& results) {
     return seen;
 }
 
-TEST(LunarLanderTest, GivesTheSameFlightForTheSameSeed) {
+TEST(LunarLanderTest, SameSeedGivesTheSameFlight) {
     LunarLander lander;
     LunarLander other;
     const auto first = observations(flyWith(lander, 7, fireMain));
-    flyWith(other, 8, fireRight);  // What was flown before leaves no trace.
+    flyWith(other, 8, fireRight);  // Earlier flights must not affect later ones.
 
     EXPECT_EQ(first, observations(flyWith(other, 7, fireMain)));
     EXPECT_NE(first, observations(flyWith(lander, 8, fireMain)));
 }
 
-TEST(LunarLanderTest, BeginsHighAboveThePadWithoutTouching) {
+TEST(LunarLanderTest, StartsAboveThePadWithoutContact) {
     LunarLander lander;
 
     const Observation observation = lander.reset(1);
@@ -48,7 +48,7 @@ TEST(LunarLanderTest, BeginsHighAboveThePadWithoutTouching) {
     EXPECT_EQ(observation[7], 0.0f);
 }
 
-TEST(LunarLanderTest, CrashesIfNothingIsDone) {
+TEST(LunarLanderTest, CrashesWithoutThrust) {
     LunarLander lander;
 
     const auto results = flyWith(lander, 1, coast);
@@ -67,7 +67,7 @@ TEST(LunarLanderTest, FliesAwayUnderFullThrust) {
     EXPECT_GE(std::abs(results.back().observation[0]), 1.0f);
 }
 
-TEST(LunarLanderTest, TurnsAgainstTheEngineThatFires) {
+TEST(LunarLanderTest, SideEnginesRotateTheLander) {
     LunarLander lander;
     const auto turningAfter = [&lander](int action) {
         lander.reset(1);
@@ -80,14 +80,14 @@ TEST(LunarLanderTest, TurnsAgainstTheEngineThatFires) {
     EXPECT_LT(turningAfter(fireRight), turningAfter(coast));
 }
 
-TEST(LunarLanderTest, IsMovedByTheWind) {
+TEST(LunarLanderTest, WindChangesTheFlight) {
     LunarLander calm;
     LunarLander windy({.wind = Wind{}});
 
     EXPECT_NE(observations(flyWith(calm, 1, coast)), observations(flyWith(windy, 1, coast)));
 }
 
-TEST(LunarLanderTest, RefusesActionsThatItDoesNotHave) {
+TEST(LunarLanderTest, RejectsInvalidActions) {
     LunarLander lander;
     lander.reset(1);
 
@@ -95,7 +95,7 @@ TEST(LunarLanderTest, RefusesActionsThatItDoesNotHave) {
     EXPECT_THROW(lander.step(actionCount), std::out_of_range);
 }
 
-TEST(LunarLanderTest, MustBeResetBeforeItsFirstStep) {
+TEST(LunarLanderTest, StepRequiresReset) {
     LunarLander lander;
 
     EXPECT_THROW(lander.step(coast), std::logic_error);

@@ -1,4 +1,4 @@
-/// Lunar Lander as a live system: it flies, a training server learns.
+/// Lunar Lander as a live system, trained by a running server.
 
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The mean return over `window` episodes at which Lunar Lander counts as solved.
+/// Mean return over `window` episodes at which Lunar Lander is solved.
 constexpr double solvedReturn = 200.0;
 constexpr std::size_t window = 100;
 constexpr std::uint64_t timedEvery = 16;
@@ -39,7 +39,7 @@ constexpr std::chrono::seconds flushPatience{10};
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// The newest of a series of numbers.
+/// Sliding window over the most recent numbers of a series.
 class Recent {
 public:
     explicit Recent(std::size_t most) : most_(most) {}
@@ -52,7 +52,7 @@ public:
     std::size_t size() const { return numbers_.size(); }
     bool full() const { return numbers_.size() == most_; }
 
-    /// 0 if there are none, as `median`.
+    /// Mean of the window; 0 if it is empty, like `median`.
     double mean() const {
         const double sum = std::accumulate(numbers_.begin(), numbers_.end(), 0.0);
         return numbers_.empty() ? 0.0 : sum / static_cast<double>(numbers_.size());
@@ -71,7 +71,7 @@ private:
     std::deque<double> numbers_;
 };
 
-/// What has been flown so far.
+/// Results of all episodes so far.
 struct Flights {
     std::uint64_t episodes = 0;
     std::uint64_t steps = 0;
@@ -81,15 +81,15 @@ struct Flights {
     bool solved() const { return returns.full() && returns.mean() >= solvedReturn; }
 };
 
-/// The loop of a system under control: ask for an action, do it, say what it was worth.
+/// Control loop: request an action, apply it, report its reward.
 class Pilot {
 public:
     explicit Pilot(rl4sys::RL4SysAgent& agent) : agent_(agent) {}
 
     const Flights& flights() const { return flights_; }
 
-    /// Fly one episode of so many moves at most; an interrupt leaves it unfinished and uncounted.
-    void fly(std::uint64_t seed, std::uint64_t mostMoves) {
+    /// Fly one episode with at most `maxMoves` moves. An interrupted episode is not counted.
+    void fly(std::uint64_t seed, std::uint64_t maxMoves) {
         Observation observation = lander_.reset(seed);
         double totalReward = 0.0;
         for (std::uint64_t move = 1; !interrupted; ++move) {
@@ -99,7 +99,7 @@ public:
             totalReward += result.reward;
             agent_.addToTrajectory(trajectory_, action);
             action.updateReward(result.reward);
-            if (!result.terminated() && move < mostMoves) continue;
+            if (!result.terminated() && move < maxMoves) continue;
             agent_.markEndOfTrajectory(
                 trajectory_, action, {.truncated = !result.terminated(), .finalObservation = observation});
             return count(totalReward, move);
@@ -129,7 +129,7 @@ private:
 
 std::string text(const std::optional<std::uint64_t>& version) { return version ? std::to_string(*version) : "none"; }
 
-/// One line that is rewritten on a terminal, and a line now and then elsewhere.
+/// Progress display: one updated line on a terminal, otherwise a line every 10 seconds.
 class Display {
 public:
     explicit Display(const rl4sys::RL4SysAgent& agent) : agent_(agent) {}
@@ -142,7 +142,7 @@ public:
                     "decision %.1f µs%s%s",
                     terminal_ ? "\r\033[K" : "", flights.episodes, flights.steps, flights.returns.mean(),
                     flights.returns.size(), text(statistics.version).c_str(), flights.decisionMicroseconds.median(),
-                    statistics.connected ? "" : "  (server away: acting with the last model)", terminal_ ? "" : "\n");
+                    statistics.connected ? "" : "  (server unreachable: using the last model)", terminal_ ? "" : "\n");
         std::fflush(stdout);
     }
 
@@ -156,7 +156,7 @@ public:
         std::printf("  %" PRIu64 " models adopted, the last is version %s\n", statistics.versionsAdopted,
                     text(statistics.version).c_str());
         std::printf("  decisions took %.1f µs (median)\n", flights.decisionMicroseconds.median());
-        std::printf("  steps acknowledged %" PRIu64 ", dropped %" PRIu64 ", decided without a model %" PRIu64 "\n",
+        std::printf("  steps acknowledged %" PRIu64 ", dropped %" PRIu64 ", fallback decisions %" PRIu64 "\n",
                     statistics.stepsAcknowledged, statistics.droppedSteps, statistics.fallbackDecisions);
     }
 
@@ -168,7 +168,7 @@ private:
     Clock::time_point shownAt_ = startedAt_;
 };
 
-/// What the command line says instead of the config file.
+/// Settings from the command line that override the config file.
 std::string settings(const Options& options) {
     nlohmann::json settings = nlohmann::json::object();
     if (options.given("--client-id")) settings["client_id"] = options.text("--client-id");
@@ -180,7 +180,7 @@ std::string settings(const Options& options) {
 void train(const Options& options) {
     const auto seed = options.number<std::uint64_t>("--seed");
     const auto episodes = options.number<std::uint64_t>("--number-of-iterations");
-    const auto mostMoves = options.number<std::uint64_t>("--number-of-moves");
+    const auto maxMoves = options.number<std::uint64_t>("--number-of-moves");
     rl4sys::AgentOptions agentOptions;
     agentOptions.debug = options.given("--debug");
     agentOptions.settings = settings(options);
@@ -189,7 +189,7 @@ void train(const Options& options) {
     Display display(agent);
     std::signal(SIGINT, [](int) { interrupted = 1; });
     for (std::uint64_t episode = 0; episode < episodes && !interrupted && !pilot.flights().solved(); ++episode) {
-        pilot.fly(seed + episode, mostMoves);
+        pilot.fly(seed + episode, maxMoves);
         display.progress(pilot.flights());
     }
     agent.flush(flushPatience);
@@ -198,12 +198,13 @@ void train(const Options& options) {
 
 std::vector<Option> knownOptions() {
     return {
-        {.name = "--seed", .help = "of the first episode; each has the next number", .value = "1"},
-        {.name = "--number-of-iterations", .help = "episodes at most", .value = "10000"},
-        {.name = "--number-of-moves", .help = "moves of an episode at most", .value = "1000"},
-        {.name = "--client-id", .help = "who this client is, and the policy it trains if none is named", .value = {}},
-        {.name = "--policy-id", .help = "the policy to train; clients may share one", .value = {}},
-        {.name = "--server-address", .help = "host:port of the server, instead of the config's", .value = {}},
+        {.name = "--seed", .help = "seed of the first episode, incremented for each episode", .value = "1"},
+        {.name = "--number-of-iterations", .help = "maximum number of episodes", .value = "10000"},
+        {.name = "--number-of-moves", .help = "maximum moves per episode", .value = "1000"},
+        {.name = "--client-id", .help = "name of this client, and of its policy unless --policy-id is given",
+         .value = {}},
+        {.name = "--policy-id", .help = "policy to train; clients may share one", .value = {}},
+        {.name = "--server-address", .help = "host:port of the server, overrides the config", .value = {}},
         {.name = "--config", .help = "the client's JSON file", .value = LUNAR_LANDER_CONFIG},
         {.name = "--debug", .help = "log everything the client does", .value = {}, .isSwitch = true},
     };

@@ -17,32 +17,32 @@
 
 namespace lunar {
 
-/// A command line that cannot be followed; says what to change.
+/// Invalid command line; the message says what to change.
 class UsageError : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// `--name value`, or a switch: `--name` alone.
+/// Option `--name value`, or switch `--name`.
 struct Option {
     std::string name;
     std::string help;
-    std::string value;  ///< What it is if not given; unused of a switch.
+    std::string value;  ///< Default value; unused for switches.
     bool isSwitch = false;
     bool given = false;
 };
 
-/// A program's options as they were given. Every program also has `--help`.
+/// Parsed command-line options. `--help` is always available.
 class Options {
 public:
-    /// \throws UsageError if something was given that is not among `known`, or lacks its value.
+    /// \throws UsageError if an option is unknown or lacks its value.
     Options(std::vector<Option> known, std::span<char* const> arguments) : options_(std::move(known)) {
-        options_.push_back({.name = "--help", .help = "say this, and nothing else", .value = {}, .isSwitch = true});
+        options_.push_back({.name = "--help", .help = "print this help", .value = {}, .isSwitch = true});
         for (auto argument = arguments.begin(); argument != arguments.end(); ++argument) {
             Option& option = options_[place(*argument)];
             option.given = true;
             if (option.isSwitch) continue;
-            if (++argument == arguments.end()) throw UsageError(option.name + " lacks its value");
+            if (++argument == arguments.end()) throw UsageError(option.name + " needs a value");
             option.value = *argument;
         }
     }
@@ -81,8 +81,8 @@ private:
     std::vector<Option> options_;
 };
 
-/// A program as its command line is all it needs to know: says what it is for, or runs, or says what is wrong.
-/// \return its exit code.
+/// Parse the command line and run the program; print help or errors.
+/// \return the exit code.
 inline int runProgram(const std::string& name, const std::string& purpose, std::vector<Option> known,
                       std::span<char* const> arguments, const std::function<void(const Options&)>& run) {
     try {

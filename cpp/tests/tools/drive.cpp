@@ -1,10 +1,10 @@
-// A system that decides as fast as it can and never asks how the server is. Prints what it saw as JSON.
+// Test system that makes decisions as fast as possible and prints measurements as JSON.
 //
 //   drive CONFIG OVERRIDES STEPS [THREADS] [PAUSE_MICROSECONDS] [GREETING]
 //
-// Episodes of 40 steps; the reward of an action is the first number of the observation, or minus that for choice 0, or
-// for those of several choices at once whose first is 0.
-// With a GREETING, a line of that text is printed once the agent is made. SIGTERM ends it early and in order.
+// Episodes have 40 steps. The reward is the first element of the observation, negated if the first discrete
+// action is 0.
+// GREETING is printed once the agent is ready. SIGTERM ends the program early but cleanly.
 
 #include <sys/resource.h>
 
@@ -43,8 +43,8 @@ struct Seen {
     std::vector<std::array<float, 3>> firstObservations;
     std::vector<std::int64_t> firstActions;
     std::vector<float> firstLogProbs;
-    long slow = 0;        ///< Steps that took longer than a millisecond.
-    long slowWaits = 0;   ///< Those of them in which the thread gave up its processor of its own accord.
+    long slow = 0;        ///< Steps longer than a millisecond.
+    long slowWaits = 0;   ///< Slow steps that include a voluntary context switch.
 };
 
 long voluntaryWaits() {
@@ -55,8 +55,8 @@ long voluntaryWaits() {
 
 class System {
 public:
-    System(RL4SysAgent& agent, std::size_t steps, std::size_t pauseMicroseconds, unsigned seed)
-        : agent_(agent), steps_(steps), pause_(pauseMicroseconds), random_(seed) {}
+    System(RL4SysAgent& agent, bool multiDiscrete, std::size_t steps, std::size_t pauseMicroseconds, unsigned seed)
+        : agent_(agent), multiDiscrete_(multiDiscrete), steps_(steps), pause_(pauseMicroseconds), random_(seed) {}
 
     Seen run() {
         seen_.microseconds.reserve(std::min<std::size_t>(steps_, 10'000'000));
@@ -76,8 +76,8 @@ private:
         const auto began = std::chrono::steady_clock::now();
         RL4SysAction action = agent_.requestForAction(trajectory, observation);
         agent_.addToTrajectory(trajectory, action);
-        const std::int64_t choice = action.choices().empty() ? action.act() : action.choices().front();
-        action.updateReward(choice == 0 ? -observation[0] : observation[0]);
+        const std::int64_t first = multiDiscrete_ ? action.acts().front() : action.act();
+        action.updateReward(first == 0 ? -observation[0] : observation[0]);
         if (last) agent_.markEndOfTrajectory(trajectory, action);
         const std::chrono::duration<float, std::micro> took = std::chrono::steady_clock::now() - began;
         seen_.microseconds.push_back(took.count());
@@ -88,15 +88,16 @@ private:
         seen_.reasons.emplace(action.fallbackReason());
         if (seen_.firstLogProbs.size() < 100) {
             seen_.firstObservations.push_back(observation);
-            seen_.firstActions.push_back(choice);
-            for (const std::int64_t other : action.choices().subspan(std::min<std::size_t>(1, action.choices().size()))) {
-                seen_.firstActions.push_back(other);
+            seen_.firstActions.push_back(first);
+            for (std::size_t part = 1; multiDiscrete_ && part < action.acts().size(); ++part) {
+                seen_.firstActions.push_back(action.acts()[part]);
             }
             seen_.firstLogProbs.push_back(action.logProb().value_or(0.0f));
         }
     }
 
     RL4SysAgent& agent_;
+    bool multiDiscrete_;
     std::size_t steps_;
     std::chrono::microseconds pause_;
     std::mt19937 random_;
@@ -111,7 +112,7 @@ float percentile(std::vector<float>& values, double share) {
     return *place;
 }
 
-/// The most memory this process ever had; getrusage would count that of the process it was forked from.
+/// Peak RAM usage of this process; getrusage would include the process it was forked from.
 long peakKilobytes() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {
@@ -163,17 +164,26 @@ std::size_t argument(int count, char** values, int place, std::size_t otherwise)
     return count > place ? std::strtoull(values[place], nullptr, 10) : otherwise;
 }
 
+bool isMultiDiscrete(const char* configPath, const std::string& overrides) {
+    std::ifstream file(configPath);
+    nlohmann::json config = nlohmann::json::parse(file);
+    if (!overrides.empty()) config.update(nlohmann::json::parse(overrides));
+    return config.contains("action") && config["action"].is_array();
+}
+
 void drive(int count, char** values) {
     rl4sys::AgentOptions options;
     options.settings = values[2];
     RL4SysAgent agent(values[1], options);
     if (count > 6) std::cout << values[6] << std::endl;
+    const bool multiDiscrete = isMultiDiscrete(values[1], options.settings);
     std::vector<Seen> seen(argument(count, values, 4, 1));
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < seen.size(); ++i) {
         threads.emplace_back([&, i] {
             const auto seed = static_cast<unsigned>(i);
-            seen[i] = System(agent, argument(count, values, 3, 1), argument(count, values, 5, 0), seed).run();
+            const std::size_t steps = argument(count, values, 3, 1);
+            seen[i] = System(agent, multiDiscrete, steps, argument(count, values, 5, 0), seed).run();
         });
     }
     for (std::thread& thread : threads) thread.join();

@@ -1,6 +1,6 @@
-/// What a C++ client leaves on disk and finds there, for a test against Python.
+/// Writes and reads spools, for tests against the Python client.
 ///
-///     spool_tool leave <directory> <memoryBytes> <spoolBytes> <count> die|park|stay
+///     spool_tool leave <directory> <memoryBytes> <spoolBytes> <count> die|persist|stay
 ///     spool_tool take <home>
 
 #include <zlib.h>
@@ -21,20 +21,20 @@ using namespace rl4sys::client;
 
 constexpr std::array<float, 7> rewards{};
 
-/// Of every length, also none, and of all bytes.
-std::string contentOf(const Shipment& shipment) {
-    std::string content(shipment.sequence * 37 % 1500, '\0');
-    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(shipment.sequence + i);
+/// Content of various lengths, including 0, with all byte values.
+std::string contentOf(const Recording& recording) {
+    std::string content(recording.sequence * 37 % 1500, '\0');
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(recording.sequence + i);
     return content;
 }
 
 void fill(Outbox& outbox, std::uint64_t count) {
     for (std::uint64_t sequence = 1; sequence <= count; ++sequence) {
-        auto shipment = std::make_unique<Shipment>();
-        shipment->sequence = sequence;
-        shipment->fragment.reward = std::span(rewards).first(1 + sequence % 7);
-        outbox.put(std::move(shipment));
-        outbox.settle();
+        auto recording = std::make_unique<Recording>();
+        recording->sequence = sequence;
+        recording->columns.reward = std::span(rewards).first(1 + sequence % 7);
+        outbox.put(std::move(recording));
+        outbox.encodeIncoming();
     }
 }
 
@@ -44,20 +44,21 @@ void leave(const std::filesystem::path& directory, std::span<char*> sizes, std::
     Outbox outbox(std::stoull(sizes[0]), std::move(spool), contentOf, log);
     fill(outbox, std::stoull(sizes[2]));
     std::cout << outbox.waitingSteps() << " steps" << std::endl;
-    if (end == "park") outbox.park();
+    if (end == "persist") outbox.persist();
     if (end == "stay") std::cin.get();
     std::_Exit(EXIT_SUCCESS);
 }
 
 void take(Spool& spool) {
     std::cout << "hello " << spool.hello() << '\n' << "waiting " << spool.waitingSteps() << '\n';
-    while (const std::optional<Parcel> parcel = spool.next()) {
-        const auto* bytes = reinterpret_cast<const Bytef*>(parcel->content.data());
-        std::cout << "parcel " << parcel->sequence << ' ' << parcel->steps << ' ' << parcel->content.size() << ' '
-                  << crc32_z(0, bytes, parcel->content.size()) << '\n';
+    while (const std::optional<EncodedTrajectory> trajectory = spool.readNext()) {
+        const auto* bytes = reinterpret_cast<const Bytef*>(trajectory->content.data());
+        std::cout << "trajectory " << trajectory->sequence << ' ' << trajectory->steps << ' '
+                  << trajectory->content.size() << ' '
+                  << crc32_z(0, bytes, trajectory->content.size()) << '\n';
     }
     std::cout << "lost " << spool.lostSteps() << '\n';
-    spool.forget(std::numeric_limits<std::uint64_t>::max());
+    spool.removeUpTo(std::numeric_limits<std::uint64_t>::max());
     spool.close();
 }
 
@@ -69,7 +70,7 @@ int main(int count, char** words) {
     if (command == "leave" && count == 7) leave(arguments[2], arguments.subspan(3, 3), arguments[6]);
     if (command != "take" || count != 3) return EXIT_FAILURE;
     for (const std::filesystem::path& directory : spoolDirectories(arguments[2])) {
-        if (const std::unique_ptr<Spool> spool = Spool::ofTheDead(directory)) take(*spool);
+        if (const std::unique_ptr<Spool> spool = Spool::openAbandoned(directory)) take(*spool);
     }
     return EXIT_SUCCESS;
 }

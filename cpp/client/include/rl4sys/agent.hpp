@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@
 #include "rl4sys/export.hpp"
 
 /// \file
-/// What a system under control talks to: decisions in a microsecond, everything else behind its back.
+/// Public API of the C++ client: decisions take about a microsecond, networking runs in a background thread.
 ///
 ///     rl4sys::RL4SysAgent agent("client.json");
 ///     rl4sys::RL4SysTrajectory trajectory;
@@ -39,44 +40,71 @@ class Client;
 struct Episode;
 }  // namespace client
 
-/// A decision: `act`, `choices` or `values` is what the system is to be given, the rest is for the learner.
+/// One decision. Apply `act`, `acts` or `values` to the system, depending on the action space.
 ///
-/// A small value, to be copied freely and used by the thread of its trajectory, while the agent lives.
+/// Cheap to copy. Use it on the thread of its trajectory and while the agent exists.
 class RL4SYS_API RL4SysAction {
 public:
-    /// The choice, of a system whose actions are numbered alternatives; -1 where they are anything else.
-    std::int64_t act() const noexcept { return act_; }
+    /// Discrete action, from 0 (`"action": 4` in the config).
+    /// \throws std::logic_error if the action space is not Discrete.
+    std::int64_t act() const {
+        expectKind(Kind::discrete, "act()");
+        return act_;
+    }
 
-    /// The choices, of a system that makes several at once (`"action": [3, 2]` in the config); empty for any other.
-    /// They are the trajectory's, and hold until the next decision is requested for it.
-    std::span<const std::int64_t> choices() const noexcept { return choices_; }
+    /// MultiDiscrete action, one entry per part (`"action": [3, 2]` in the config).
+    ///
+    /// The trajectory owns the memory; the span is valid until the next request for this trajectory.
+    /// \throws std::logic_error if the action space is not MultiDiscrete.
+    std::span<const std::int64_t> acts() const {
+        expectKind(Kind::multiDiscrete, "acts()");
+        return acts_;
+    }
 
-    /// The numbers, within the action's bounds, of a system whose actions are such; empty where they are choices.
-    /// They are the trajectory's, like `choices`.
-    std::span<const float> values() const noexcept { return values_; }
+    [[deprecated("use acts()")]] std::span<const std::int64_t> choices() const { return acts(); }
 
-    /// The policy version that decided; none if it is a fallback.
+    /// Box (continuous) action within its bounds (`"action": {"size": 2}` in the config). Ownership and validity as for
+    /// `acts`.
+    /// \throws std::logic_error if the action space is not Box.
+    std::span<const float> values() const {
+        expectKind(Kind::box, "values()");
+        return values_;
+    }
+
+    /// Policy version that made the decision; empty for a fallback action.
     std::optional<std::uint64_t> version() const noexcept {
         return fellBack() ? std::nullopt : std::optional(version_);
     }
 
-    /// Logarithm of the probability of the action as it was drawn; none if it is a fallback.
+    /// Log-probability of the sampled action; empty for a fallback action.
     std::optional<float> logProb() const noexcept { return fellBack() ? std::nullopt : std::optional(logProb_); }
 
-    /// Why the policy did not decide; empty if it did. It is the trajectory's, like `choices`.
+    /// Reason for using the fallback action; empty if the policy decided. Ownership and validity as for `acts`.
     std::string_view fallbackReason() const noexcept { return reason_; }
 
-    /// The reward as last given.
+    /// Most recent value given to `updateReward`.
     std::optional<double> reward() const noexcept { return reward_; }
 
-    /// Set the reward of this step, as often as need be until its trajectory ends or is cut.
-    ///
-    /// Later than that it is counted and ignored.
-    /// \throws std::domain_error if it is not a finite number.
+    /// Set or replace the reward of this step. Rewards are ignored and counted as late once the trajectory ended or
+    /// was cut.
+    /// \throws std::domain_error if the reward is not a finite float32.
     void updateReward(double reward);
 
 private:
     friend class client::Client;
+
+    enum class Kind : std::uint8_t { none, discrete, multiDiscrete, box };
+
+    void expectKind(Kind kind, const char* method) const {
+        if (kind_ != kind) [[unlikely]] throwWrongKind(method);
+    }
+
+    [[noreturn]] void throwWrongKind(const char* method) const {
+        constexpr const char* hints[] = {"an empty action; request one from an agent first",
+                                         "a Discrete action; use act()", "a MultiDiscrete action; use acts()",
+                                         "a Box action; use values()"};
+        throw std::logic_error(std::string(method) + " was called on " + hints[static_cast<std::size_t>(kind_)]);
+    }
 
     bool fellBack() const noexcept { return !reason_.empty(); }
 
@@ -85,8 +113,9 @@ private:
     std::uint64_t episodeNumber_ = 0;
     std::uint64_t decision_ = 0;
     std::size_t step_ = unadded;
-    std::int64_t act_ = -1;
-    std::span<const std::int64_t> choices_;
+    Kind kind_ = Kind::none;
+    std::int64_t act_ = 0;
+    std::span<const std::int64_t> acts_;
     std::span<const float> values_;
     std::uint64_t version_ = 0;
     float logProb_ = 0.0f;
@@ -96,9 +125,9 @@ private:
     static constexpr std::size_t unadded = static_cast<std::size_t>(-1);
 };
 
-/// A handle of the episode under way; it may be used again for the next. For one thread at a time.
+/// Handle of the current episode; reusable for the next one. Use it from one thread at a time.
 ///
-/// Destroyed before its end was marked, the episode is sent as far as it went.
+/// If it is destroyed before the end of the episode was marked, all recorded steps except the last are still sent.
 class RL4SYS_API RL4SysTrajectory {
 public:
     RL4SysTrajectory() noexcept = default;
@@ -106,10 +135,10 @@ public:
     RL4SysTrajectory& operator=(RL4SysTrajectory&& other) noexcept;
     ~RL4SysTrajectory();
 
-    /// Whether an episode is under way.
+    /// True while an episode is in progress.
     bool running() const noexcept { return episode_ != nullptr; }
 
-    /// Steps of the episode so far.
+    /// Number of steps added to the current episode.
     std::size_t steps() const noexcept;
 
 private:
@@ -117,107 +146,107 @@ private:
 
     std::shared_ptr<client::Client> client_;
     client::Episode* episode_ = nullptr;
-    std::vector<std::int64_t> choices_;
+    std::vector<std::int64_t> acts_;
     std::vector<float> values_;
     std::string reason_;
 };
 
-/// How a client is doing, since it was made.
+/// Counters of a client since its construction.
 struct Statistics {
-    std::uint64_t decisions = 0;           ///< Steps recorded, and fallbacks.
+    std::uint64_t decisions = 0;           ///< Recorded steps plus fallback decisions.
     std::uint64_t fallbackDecisions = 0;
-    std::optional<std::uint64_t> version;  ///< The newest model that is here; none before the first.
-    std::uint64_t versionsAdopted = 0;     ///< Models that were acted by.
-    std::uint64_t stepsSent = 0;           ///< Counted again where they had to be sent again.
-    std::uint64_t stepsAcknowledged = 0;   ///< On the server's disk.
-    std::uint64_t stepsWaiting = 0;        ///< To be sent or acknowledged.
-    std::uint64_t droppedSteps = 0;        ///< Given up, because outbox and spool were full.
+    std::optional<std::uint64_t> version;  ///< Version of the newest received model; empty before the first.
+    std::uint64_t versionsAdopted = 0;     ///< Number of models used for decisions.
+    std::uint64_t stepsSent = 0;           ///< Includes steps that were sent again after a reconnect.
+    std::uint64_t stepsAcknowledged = 0;   ///< Steps that are on the server's disk.
+    std::uint64_t stepsWaiting = 0;        ///< Steps not yet sent, or sent and not yet acknowledged.
+    std::uint64_t droppedSteps = 0;        ///< Steps lost because outbox and spool were full, or by errors.
     std::uint64_t lateRewards = 0;
     std::uint64_t trajectoriesRefused = 0;
     bool connected = false;
-    std::string lastProblem;  ///< Empty if there was none.
+    std::string lastProblem;  ///< Most recent error message; empty if there was none.
 };
 
 enum class LogLevel { debug, info, warning, error };
 
-/// What a program may say beside its config file.
+/// Options that a program sets in addition to its config file.
 struct AgentOptions {
     /// Log everything the client does.
     bool debug = false;
-    /// JSON that replaces what the file says, setting by setting: `{"observation": 8, "server": {"address": "…"}}`.
+    /// JSON object that overrides single settings of the file: `{"observation": 8, "server": {"address": "…"}}`.
     std::string settings;
-    /// The choice where there is no model, from observation and mask; one that is not legal is not taken.
-    std::function<std::int64_t(std::span<const float> observation, std::span<const bool> mask)> fallbackChoice;
-    /// The same for several choices at once: write them to `choices`, which are the first legal ones before.
+    /// Fallback for Discrete actions, used when no model can decide. An illegal result is ignored.
+    std::function<std::int64_t(std::span<const float> observation, std::span<const bool> mask)> fallbackAct;
+    /// Fallback for MultiDiscrete actions. Write to `acts`, initialized with the first legal action of each part.
     std::function<void(std::span<const float> observation, std::span<const bool> mask,
-                       std::span<std::int64_t> choices)>
-        fallbackChoices;
-    /// The same for actions that are numbers: write them to `values`, which are zeros within bounds before.
+                       std::span<std::int64_t> acts)>
+        fallbackActs;
+    /// Fallback for Box actions. Write to `values`, initialized with zeros clipped to the bounds.
     std::function<void(std::span<const float> observation, std::span<float> values)> fallbackValues;
-    /// Where the client's log goes, called by any thread; by default to standard error.
+    /// Log sink, called from any thread. Default: standard error.
     std::function<void(LogLevel level, std::string_view message)> log;
 };
 
-/// What else is known where an episode ends.
+/// Details of the end of an episode.
 struct TrajectoryEnd {
-    /// Cut off while it could have gone on, so that the learner estimates what would have followed.
+    /// The episode was truncated rather than terminated; the learner bootstraps the value of the final observation.
     bool truncated = false;
-    /// What the last action led to, if known.
+    /// Observation after the last action; empty if unknown.
     std::span<const float> finalObservation = {};
-    /// The choices that would have been legal there, as `requestForAction` takes them; empty for all.
+    /// Action mask of the final observation, in the format of `requestForAction`; empty if all actions are legal.
     std::span<const bool> finalMask = {};
 };
 
-/// A policy that learns, in the hands of a running system.
+/// Client of a training server: selects actions with the newest policy and sends the recorded trajectories.
 ///
-/// Threads may share an agent, each with trajectories of its own. Nothing but the constructor, `waitForModel`, `flush`
-/// and `close` waits for the network, unless `patience_seconds` or `inference: remote` ask for it in the config. A
-/// decision that goes on with a fragment allocates nothing and takes no lock.
+/// Thread-safe if each thread uses its own trajectories. Only the constructor, `waitForModel`, `flush` and `close` wait
+/// for the network, unless the config sets `patience_seconds` or `inference: remote`. A decision within a recording
+/// allocates nothing and takes no lock.
 class RL4SYS_API RL4SysAgent {
 public:
-    /// Read a client's JSON file (see docs/config.md for what it may hold; the older forms are read too), and wait up
-    /// to `server.timeout_seconds` for the first model; without one, go on with the fallback.
-    /// \throws ConfigError if the file cannot be used, or the server refuses what it says.
+    /// Read a client's JSON file (see docs/config.md; older formats are supported) and wait up to
+    /// `server.timeout_seconds` for the first model. Without a model the agent starts with the fallback action.
+    /// \throws ConfigError if the file is invalid or the server refuses its settings.
     explicit RL4SysAgent(const std::filesystem::path& confPath, AgentOptions options = {});
 
-    /// Closes. One that was moved from can only be destroyed or assigned to.
+    /// Calls `close`. A moved-from agent can only be destroyed or assigned to.
     ~RL4SysAgent();
     RL4SysAgent(RL4SysAgent&&) noexcept;
     RL4SysAgent& operator=(RL4SysAgent&&) noexcept;
 
-    /// Decide what to do about an observation. A trajectory that has not begun, or has ended, begins a new episode.
+    /// Select an action for an observation. Begins a new episode if the trajectory is new or has ended.
     ///
-    /// The action is always legal; where the policy cannot decide it is the fallback and says why. A decision that is
-    /// not added is no part of the trajectory. Observations by several names lie side by side, sorted by name.
-    /// \param mask the choices that are legal, those of several parts side by side; empty for all.
-    /// \throws std::invalid_argument if observation or mask are not of the declared size, or a part has
-    /// nothing legal.
+    /// The action is always legal. If the policy cannot decide, it is the fallback action and `fallbackReason` is set.
+    /// A decision becomes a step only through `addToTrajectory`. Named observations are concatenated in the order of
+    /// their names.
+    /// \param mask legal actions, concatenated over the parts of a MultiDiscrete action; empty if all are legal.
+    /// \throws std::invalid_argument if a size differs from the declared one, or a part has no legal action.
     RL4SysAction requestForAction(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                   std::span<const bool> mask = {});
 
-    /// Make the latest decision a step of the trajectory; its reward may come before or after.
-    /// \throws std::invalid_argument if another decision was requested since.
+    /// Record the latest decision as a step of the trajectory. Its reward may be set before or after.
+    /// \throws std::invalid_argument if `action` is not the latest decision of the trajectory.
     void addToTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action);
 
-    /// The episode is over with `action`, which is added if it was not. It terminated, unless `end` says otherwise.
-    /// \throws std::invalid_argument if what `end` gives is not of the declared size.
+    /// End the episode with `action`, adding the action first if necessary. Terminated unless `end.truncated` is set.
+    /// \throws std::invalid_argument if the observation or mask in `end` has the wrong size.
     void markEndOfTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end = {});
 
-    /// The newest model that is here; none before the first.
+    /// Version of the newest received model; empty before the first.
     std::optional<std::uint64_t> version() const;
 
-    /// Wait for a model, of at least that version if one is given; whether it is there.
+    /// Wait for a model whose version is at least `version`, or for any model. Returns false on timeout.
     bool waitForModel(std::chrono::duration<double> timeout, std::optional<std::uint64_t> version = {});
 
-    /// Wait until all trajectories that ended or were cut are acknowledged; whether they are.
+    /// Wait until all ended or cut trajectories are acknowledged. Returns false on timeout.
     bool flush(std::chrono::duration<double> timeout);
 
     Statistics statistics() const;
 
-    /// Hand over what was recorded, wait `flush_seconds` for the server to have it, keep the rest on disk.
+    /// Submit all recorded steps, wait up to `flush_seconds` for acknowledgements and write the rest to disk.
     ///
-    /// Not while another thread is using the agent. Decisions can still be asked for, by the model that is here; they
-    /// are no longer recorded for anybody.
+    /// No other thread may use the agent during the call. Later requests still return actions of the last model, but
+    /// nothing is recorded.
     void close();
 
 private:

@@ -6,7 +6,7 @@
 
 namespace rl4sys {
 
-/// A client's settings cannot be used: the file, or what the server says of them. Says what to change.
+/// Invalid client settings, found in the file or by the server. The message says what to change.
 class RL4SYS_API ConfigError : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Marks what users of the library may link to; everything else in it is hidden.
+/// Exports a symbol from the shared library; all other symbols are hidden.
 #if defined(__GNUC__)
 #define RL4SYS_API __attribute__((visibility("default")))
 #else

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "rl4sys/v1/training.pb.h"
+#include "recording.hpp"
+#include "spec.hpp"
+
+namespace rl4sys::client {
+
+/// Encodes recordings and observations as protobuf columns. Observations of a spec are concatenated in each row.
+class TrajectoryEncoder {
+public:
+    explicit TrajectoryEncoder(const Spec& spec) : spec_(spec) {}
+
+    /// Serialize a recording as a Trajectory message.
+    std::string encode(const Recording& recording) const;
+
+    /// Write one observation as columns of a request.
+    void writeObservation(std::span<const float> row, std::span<const bool> mask, v1::ActRequest& request) const;
+
+    /// RAM usage of one step in bytes; about the same on the wire.
+    std::size_t stepBytes() const noexcept;
+
+private:
+    const Spec& spec_;
+};
+
+}  // namespace rl4sys::client

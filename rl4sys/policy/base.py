@@ -1,0 +1,42 @@
+"""Protocol of policies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rl4sys.policy.draws import Draws
+from rl4sys.policy.snapshot import Snapshot
+from rl4sys.spec import Array, Columns, Spec
+
+
+class Decision(NamedTuple):
+    """Sampled actions with log-probabilities and next memory, one row per observation.
+
+    Pass ``spec.action.legal(action)`` to the controlled system.
+    """
+
+    action: Array
+    log_prob: Array
+    memory: Columns
+
+
+class Policy(Protocol):
+    """Maps observations to actions. The `Draws` argument is the only source of randomness."""
+
+    @property
+    def spec(self) -> Spec:
+        """Spec of the observations that the policy takes, and of its actions."""
+
+    def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
+        """Return one decision per observation row.
+
+        Pass the memory of the previous decision, with zeros in the rows where an episode starts; ``{}`` means all
+        zeros. A policy with memory returns the column ``memory``, a new float32 array of shape (N, M). A policy
+        without memory returns ``{}``. A row with a NaN log-probability keeps its previous memory.
+        """
+
+    def greedy(self) -> Policy:
+        """Return the deterministic form of the policy."""
+
+    def snapshot(self, version: int) -> Snapshot:
+        """Return a frozen copy of the policy for inference. Raises `ExportError` if the network cannot be exported."""
