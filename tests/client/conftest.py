@@ -52,7 +52,7 @@ def make_agent(make_server: Callable[..., ScriptedServer], tmp_path: Path) -> It
             "observation": 3,
             "action": 4,
             "algorithm": {"name": "ppo"},
-            "server": {"address": address, "timeout_seconds": 10.0},
+            "server": {"address": address, "timeout_seconds": 10.0, "act_timeout_seconds": 60.0},
             "outbox": {"spool": str(tmp_path / "spool")},
         }
         for name, value in settings.items():
