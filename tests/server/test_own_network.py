@@ -79,7 +79,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 def patient_connection(server: LiveServer) -> dict[str, Any]:
-    """Return a ``server`` block with long timeouts; a learner decides between its checkpoints, on a disk of any speed."""
+    """Return a ``server`` block with long timeouts: between its checkpoints a learner may take long to decide."""
     return {"address": server.address, "timeout_seconds": 60.0, "act_timeout_seconds": 60.0}
 
 
