@@ -206,6 +206,13 @@ def test_documented_install_needs_nothing_else(arguments: list[str], tmp_path: P
     assert "torch" in done.stdout
 
 
+def test_repository_has_no_links() -> None:
+    # Archives, some file systems and some git settings turn links into text files.
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert [line for line in listed.splitlines() if line.startswith("120000")] == []
+    assert (ROOT / CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_requirements_have_constraints_and_all_extras() -> None:
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["-c constraints.txt", "-e .[all,dev]"]

@@ -1,0 +1,3 @@
+"""Leads to `rl4sys.examples.development`."""
+
+from rl4sys.examples.development import *  # noqa: F403

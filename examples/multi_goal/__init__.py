@@ -1,0 +1,3 @@
+"""Leads to `rl4sys.examples.multi_goal`."""
+
+from rl4sys.examples.multi_goal import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""Leads to `rl4sys.examples.multi_goal.variants`."""
+
+from rl4sys.examples.multi_goal.variants import *  # noqa: F403
