@@ -1,11 +1,11 @@
-"""Overhead and learning of the block cache example (cpp/examples/block_cache) with a training server.
+"""Measure the overhead and the learning results of the agent in the block cache example (cpp/examples/block_cache).
 
     make cpp
     python benchmarks/block_cache.py [overhead] [learning] [--rounds N] [--requests N] [--plot FILE.png]
 
-Without arguments both measurements run, in about twenty minutes. All threads of the system, including those of the
-client library, are pinned to one core. The server and its learner use another core and run in every arm, so only the
-cost of the client to its host is compared.
+Without arguments both measurements run, in about twenty minutes. All threads of the example, including those of the
+client library, are pinned to one core. The server and its learner use another core and run with every policy, so the
+difference between the policies is the cost of the client library only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, default=10, choices=range(2, 17), help="processes for the overhead in CPU time"
     )
-    parser.add_argument("--short-rounds", type=int, default=150, help="rounds in each of these processes")
+    parser.add_argument("--short-rounds", type=int, default=150, help="rounds per process for the overhead in CPU time")
     parser.add_argument("--requests", type=int, default=2_000_000, help="requests per policy for learning")
     parser.add_argument("--plot", type=Path, help="write a plot of the learning curves")
     options = parser.parse_args()
@@ -60,13 +60,14 @@ def main() -> None:
 
 
 def overhead(options: argparse.Namespace) -> None:
-    """Measure the cost of the agent for a system that does the same work with and without it (shadow mode).
+    """Measure the cost of the agent in shadow mode, in which the system does the same work with every policy.
 
-    The arms alternate within one process in rotating order, so they share store, heap and memory layout, and short
-    slices see the same load on the machine. Throughput is compared by slices of seconds; the client's threads finish
-    their work between slices. On a shared machine CPU time is more reliable: the workers' CPU time is compared by
-    slices of a tenth of a second, and the CPU time of the client's threads in the long slices is added to the live arm.
-    The memory layout alone changes results by half a percent between processes, so the mean over several is reported.
+    The policies lru, quiet and rl4sys alternate within one process in rotating order. They therefore share the store,
+    the heap and the memory layout, and run under the same load on the machine. Wall time is compared in slices of
+    seconds; the threads of the client finish their work between two slices. CPU time is more reliable on a shared
+    machine: the CPU time of the worker threads is compared in slices of a tenth of a second. The share of the client's
+    threads, measured in the long slices, is added to the policy rl4sys. The memory layout changes results by half a
+    percent between processes, so the mean over several processes is reported.
     """
     title("overhead in shadow mode: no RL (lru), decisions without sending (quiet), live (rl4sys)")
     arms = ["--policy", "lru,quiet,rl4sys", "--shadow"]
@@ -105,7 +106,7 @@ def times(report: Report) -> Times:
 
 
 def processor_times(report: Report, background: float) -> Times:
-    """Return the workers' CPU time of each batch by policy; the live arm includes the share of the client's threads."""
+    """Return the CPU time of each batch by policy: that of the workers, and for rl4sys also of the client's threads."""
     return {
         name: sums([part["worker_cpu_seconds"] * (1 + background * (name == "rl4sys")) for part in slices])
         for name, slices in report["policies"].items()
@@ -113,12 +114,12 @@ def processor_times(report: Report, background: float) -> Times:
 
 
 def background_share(report: Report) -> float:
-    """Return the CPU time of the client's threads in the live arm relative to that of its workers."""
+    """Return the CPU time of the client's threads with the policy rl4sys, relative to that of the workers."""
 
     def total(policy: str, key: str) -> float:
         return float(sum(part[key] for part in report["policies"][policy][WARM_UP_ROUNDS:]))
 
-    # Threads start and end in all arms, and a connection is kept alive, so the baseline is subtracted.
+    # With every policy, threads start and end and a connection is kept alive, so the time of lru is subtracted.
     extra = total("rl4sys", "background_cpu_seconds") - total("lru", "background_cpu_seconds")
     share = extra / total("rl4sys", "worker_cpu_seconds")
     print(f"  CPU time of the client's threads relative to the workers: {percent(share)}")
@@ -131,7 +132,7 @@ def sums(values: list[float]) -> list[float]:
 
 
 def compare(used: Times) -> None:
-    """Print the additional time of one arm over another for the same requests."""
+    """Print the additional time of one policy compared with another for the same requests."""
     for one, other, remark in COMPARISONS:
         more = ratios(used, one, other)
         low, middle, high = statistics.quantiles(more, n=4)
@@ -140,7 +141,7 @@ def compare(used: Times) -> None:
 
 
 def compare_processes(used: list[Times]) -> None:
-    """Print the additional CPU time; each process counts once, with the median of its batches."""
+    """Print the additional CPU time as the mean over processes of the median over their batches."""
     for one, other, remark in COMPARISONS:
         medians = [statistics.median(ratios(times, one, other)) for times in used]
         each = ", ".join(percent(median) for median in medians)
@@ -167,7 +168,7 @@ def interval_of_median(ordered: Sequence[float]) -> str:
 
 
 def learning(options: argparse.Namespace) -> None:
-    """Measure hit rates of a policy trained from scratch and of two fixed rules."""
+    """Measure the hit rates of a policy that is trained from scratch and of two fixed rules."""
     results = {}
     for workload, remark in {
         "mixed": "popular blocks, moving sessions, scans: no simple rule fits all requests",

@@ -1,8 +1,8 @@
-"""Benchmark of the C++ client, compared with the Python client and an eager-torch client in the same run.
+"""Measure the C++ client and, in the same run, the Python client and a client that decides in eager torch.
 
     python benchmarks/cpp_client.py [decision] [faults]
 
-Needs the build of `make cpp`. Compare ratios: absolute times depend on the machine and its load.
+Run `make cpp` first. Compare ratios, because absolute times depend on the machine and its load.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def decision() -> None:
-    """Time single steps while the server is connected and learning."""
+    """Measure the time of single steps while the client is connected to a server that learns."""
     from per_step_peer import TorchClient
 
     title("decision path, 8-64-64-4, sampled; three alternating rounds")
@@ -60,7 +60,7 @@ def decision() -> None:
 
 
 def faults() -> None:
-    """Measure decision times of a C++ host while the server is away or killed repeatedly."""
+    """Measure the decision times of a C++ program while the server is unavailable or killed repeatedly."""
     title("faults: 2 threads of a C++ system, 20 s each, with the server up, away, and killed every 8 s")
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
         process, address = start_server(root, "0")

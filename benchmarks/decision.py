@@ -1,6 +1,6 @@
-"""Time of one decision with a sampled action and its log-probability, for a small MLP and an image network.
+"""Measure the time of one decision (sampled action and log-probability) for a small MLP and an image network.
 
-Run `python benchmarks/decision.py`; it uses one core for a few seconds.
+Run `python benchmarks/decision.py`. It uses one core for a few seconds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def nature() -> nn.Sequential:
 
 
 def exported_cnn(network: nn.Sequential) -> Exported:
-    """Export an image network with channels last. This permutes a linear layer's inputs, but takes the same time."""
+    """Export an image network with channels last. The inputs of the linear layer are permuted, at the same speed."""
     weights = {name: tensor.detach().numpy() for name, tensor in network.named_parameters()}
     weights |= {f"{i}.weight": np.moveaxis(weights[f"{i}.weight"], 1, -1).copy() for i in (0, 2, 4)}
     relu, body = Operation("relu"), []
@@ -91,7 +91,7 @@ def torch_decide(network: nn.Sequential, observation: Array) -> tuple[int, float
 
 
 def median_microseconds(decide: Callable[[], object], seconds: float = 2.0) -> float:
-    """Return the median time of a call over groups of calls, which are long compared with the clock's resolution."""
+    """Return the median time of a call. Calls are timed in groups, because one call is too short for the clock."""
     group = 20
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -1,10 +1,10 @@
-"""Speed and RAM by number of environments and network width: PPO on CartPole-v1.
+"""Measure training speed and RAM by number of environments and network width, for PPO on CartPole-v1.
 
     python benchmarks/growth.py [--repeats 3] [--quick]
 
-Each point is trained in its own process, on one core with one thread, in several rounds; the median is reported.
-Writes docs/growth.json and docs/images/growth.png and prints the table. --quick runs every point briefly and writes
-nothing.
+Each combination of both is trained in its own process, on one core with one thread, in several rounds; the median is
+reported. Writes docs/growth.json and docs/images/growth.png and prints the table. --quick trains every combination
+briefly and writes nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Growth:
-    """Results of one point: one value per round."""
+    """Results for one number of environments and one network width, with one value per round."""
 
     num_envs: int
     width: int
@@ -85,7 +85,7 @@ BY_WIDTH = tuple(Point(USUAL_ENVS, width) for width in TIMED)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, help="number of rounds; default: 3, with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="run each point briefly; write nothing")
+    parser.add_argument("--quick", action="store_true", help="train each combination briefly; write nothing")
     options = parser.parse_args()
     machine = Machine.here()
     points = list(dict.fromkeys((*BY_ENVS, *BY_WIDTH)))
@@ -142,14 +142,15 @@ def plot(grown: dict[Point, Growth], path: Path) -> None:
 
 
 def section() -> str | None:
-    """Return the section of docs/speed.md, or None without stored results."""
+    """Return the section "Scaling" of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
     kept = json.loads(FIGURES.read_text())
     return f"""## Scaling
 
-PPO on CartPole-v1 with rollouts of {LENGTH} steps per environment and {EPOCHS} epochs of minibatches of {MINIBATCH}, on
-one core (`benchmarks/growth.py`). RAM is that of the process.
+Training speed and peak RAM of the process by number of environments and network width: PPO on CartPole-v1 with rollouts
+of {LENGTH} steps per environment and {EPOCHS} epochs of minibatches of {MINIBATCH}, on one core
+(`benchmarks/growth.py`).
 
 ![Growth](images/growth.png)
 

@@ -1,10 +1,11 @@
-"""Learning results of all algorithms: train missing rows of docs/results.md and write the page.
+"""Train and evaluate all algorithms and write docs/results.md.
 
     python benchmarks/learning.py [NAME ...] [--root experiments/results] [--page]
 
-Each row is a shipped experiment, trained with seeds 1, 2 and 3; runs under --root are reused. The greedy policy is
-evaluated over 100 episodes, and the median over seeds is reported. Results are stored in docs/results.json by row.
-Named rows are measured again; without names, the missing rows are measured. With --page nothing is trained.
+Each row of the page is a shipped experiment, trained with seeds 1, 2 and 3; completed runs under --root are reused. The
+greedy policy is evaluated over 100 episodes, and the median over the seeds is reported. Results are stored in
+docs/results.json by row. The script measures the rows given as NAME again or, without names, the rows without a stored
+result. With --page it only writes the page from stored results.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Row:
     published: str
     target: float
     fails: bool = False
-    """True if the experiment should fail: the return must stay below the target."""
+    """True if the task should be too hard for the experiment, so that the return must stay below the target."""
     changes: tuple[str, ...] = ()
     """Settings that differ from the shipped experiment, as ``key=value``."""
     earlier: tuple[int, float] | None = None
-    """Step and target of an additional, earlier evaluation."""
+    """Step and target return of an additional result, from an evaluation during training."""
 
     @property
     def name(self) -> str:
@@ -59,29 +60,33 @@ ROWS = (
     Row("ppo_cartpole", "PPO, CartPole-v1", "500", 475),
     Row("ppo_lunarlander", "PPO, LunarLander-v3", "242 ± 32", 200),
     Row("ppo_pendulum", "PPO, Pendulum-v1", "−172", -300),
+    Row("ppo_dm_cartpole", "PPO, cartpole-balance (dm_control)", "—", 900),
+    Row("rpo_pendulum", "RPO, Pendulum-v1", "—", -300),
     Row("a2c_cartpole", "A2C, CartPole-v1", "500", 450),
     Row("trpo_cartpole", "TRPO, CartPole-v1", "500", 475),
     Row("reinforce_cartpole", "REINFORCE, CartPole-v1", "—", 300),
     Row("recurrent_ppo_cartpole", "PPO with a GRU, CartPole-v1 without velocities", "—", 475),
     Row("ppo_hidden_cartpole", "PPO with an MLP, CartPole-v1 without velocities", "—", 200, fails=True),
-    Row("dqn_cartpole", "DQN (double, 3 steps), CartPole-v1", "500", 475),
-    Row("double_dqn_cartpole", "DQN (double), CartPole-v1", "500", 475),
-    Row("n_step_dqn_cartpole", "DQN (3 steps), CartPole-v1", "500", 475),
-    Row("dueling_dqn_cartpole", "DQN (dueling), CartPole-v1", "500", 475),
-    Row("prioritized_dqn_cartpole", "DQN (prioritized), CartPole-v1", "500", 475),
+    Row("dqn_cartpole", "double DQN, 3-step returns, CartPole-v1", "500", 475),
+    Row("double_dqn_cartpole", "double DQN, CartPole-v1", "500", 475),
+    Row("n_step_dqn_cartpole", "DQN, 3-step returns, CartPole-v1", "500", 475),
+    Row("dueling_dqn_cartpole", "dueling DQN, CartPole-v1", "500", 475),
+    Row("prioritized_dqn_cartpole", "DQN, prioritized replay, CartPole-v1", "500", 475),
     Row("qr_dqn_cartpole", "QR-DQN, CartPole-v1", "—", 475),
     Row("c51_cartpole", "C51, CartPole-v1", "481 at 500k", 450),
     Row("rainbow_cartpole", "Rainbow, CartPole-v1", "—", 475),
     Row("dqn_lunarlander", "DQN, LunarLander-v3", "154 ± 79", 100),
     Row("her_bitflip", "DQN with HER, 14 bits", "—", -8),
     Row("her_bitflip", "DQN without HER, 14 bits", "—", -13, fails=True, changes=("buffer.type=uniform",)),
-    Row("sac_cartpole", "SAC (discrete), CartPole-v1", "—", 400),
+    Row("sac_cartpole", "discrete SAC, CartPole-v1", "—", 400),
     Row("sac_pendulum", "SAC, Pendulum-v1", "−157", -200),
     Row("td3_pendulum", "TD3, Pendulum-v1", "−152", -200),
     Row("ddpg_pendulum", "DDPG, Pendulum-v1", "−152", -200),
     Row("sac_halfcheetah", "SAC, HalfCheetah-v5", "4747", 4000, earlier=(30_000, 3000)),
     Row("td3_halfcheetah", "TD3, HalfCheetah-v5", "3891", 3000),
     Row("ppo_pong", "PPO, Pong 64x64", "—", -18),
+    Row("bc_cartpole", "BC, CartPole-v1, recorded: 500", "—", 475),
+    Row("iql_pendulum", "IQL, Pendulum-v1, recorded: −329", "—", -250),
 )
 
 
@@ -184,7 +189,7 @@ def wanted(row: Row) -> str:
 
 
 def earlier(results: dict[Row, list[Result]]) -> str:
-    """Return the results of rows with an additional, earlier evaluation."""
+    """Return sentences with the results during training, for rows with `Row.earlier`."""
     lines = []
     for row, of_row in results.items():
         if row.earlier is not None:
@@ -201,17 +206,22 @@ def page(results: dict[Row, list[Result]]) -> str:
     written = NOTES.read_text(encoding="utf-8")
     return f"""# Learning results
 
-This page shows the returns of all algorithms with the commands to reproduce them.
-`python benchmarks/learning.py` trains missing rows and writes the page.
+On this page you can look up the returns that each algorithm reaches, and the commands to reproduce them. For example:
 
-The results are mean returns of the greedy policy over 100 episodes, for three seeds and their median. They are exactly
-reproducible on the same machine with the same versions. The speed depends on the machine and its load.
+    rl4sys train ppo_cartpole --seed 1,2,3    # train one experiment of the table
+    python benchmarks/learning.py             # train all missing experiments and write this page
+
+The table shows the mean return of the greedy policy over 100 episodes for three seeds, and the median of the seeds. The
+column *published* shows a result from the literature, if there is one. The column *target* shows the return that the
+median should reach. *fails* marks ablations without a feature that the task needs; their median should stay below the
+given return. The returns are exactly reproducible on the same machine with the same versions. The speed depends on the
+machine and its load.
 
 {table(results)}
 {earlier(results)}
 Measured with {"; ".join(made)}; one thread.
 
-The curves show evaluations during training.
+The curves show the evaluations during training.
 
 ![Curves](images/learning.png)
 

@@ -1,9 +1,9 @@
-"""Benchmark of client and training server, compared with an eager-torch client (`per_step_peer.py`) in the same run.
+"""Measure the Python client and the training server and, in the same run, the baseline in `per_step_peer.py`.
 
     python benchmarks/live.py [decision] [faults] [ingest] [adoption] [fleet] [footprint] [placement]
 
-Without arguments all measurements run, in about three minutes. Compare ratios: absolute times depend on the machine
-and its load.
+Without arguments all measurements run, in about three minutes. Compare ratios, because absolute times depend on the
+machine and its load.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def decision() -> None:
-    """Time request_for_action + add_to_trajectory + update_reward while the server is connected and learning."""
+    """Measure the time of request_for_action, add_to_trajectory and update_reward, with a server that learns."""
     from per_step_peer import TorchClient
 
     title("decision path: request_for_action + add_to_trajectory + update_reward, 8-64-64-4")
@@ -85,9 +85,9 @@ def step_times(client: Any, count: int) -> list[float]:
 
 
 def faults() -> None:
-    """Measure the slowest decisions while the server is killed and restarted."""
+    """Measure decision times while the server is running, stopped, or repeatedly killed and restarted."""
     title("faults: 20 s of decisions, about 3000 a second, with the server up, away, and killed every 4 s")
-    # Python's garbage collector pauses the host for milliseconds, independent of the server.
+    # Python's garbage collector pauses the process for milliseconds, independent of the server.
     gc.disable()
     with tempfile.TemporaryDirectory(dir=".", prefix=".live-benchmark-") as root:
         process, address = start_server(root, "0")
@@ -106,7 +106,7 @@ def faults() -> None:
 
 
 class Killer(threading.Thread):
-    """Thread that repeatedly starts and kills a server until `stop`."""
+    """Thread that repeatedly starts and kills a server until `stop` is called."""
 
     def __init__(self, root: str, port: str, every_seconds: float = 4.0) -> None:
         super().__init__(daemon=True)
@@ -147,7 +147,7 @@ def show_times(name: str, times: list[float]) -> None:
 
 
 def ingest() -> None:
-    """Measure steps per second from a client stream to the server's disk, with every commit synced."""
+    """Measure the number of steps per second that the server receives in one stream and syncs to disk."""
     from per_step_peer import running_peer, send_steps, send_trajectories
 
     title(f"ingest: one stream, trajectories of {LENGTH} steps, journalled with synchronous=FULL")
@@ -198,7 +198,7 @@ def pump(address: str, policy_id: str, trajectories: int) -> float:
 
 
 def adoption() -> None:
-    """Measure the delay from publishing a version to its use by a client."""
+    """Measure the time between the publication of a version and its first use by a client."""
     title("adoption: version published → used by the client")
     with server() as address, agent(address, "adoption", buffer={"size": 256}) as ours:
         run = Path(ask_status(address, Credentials()).policies[0].run)
@@ -222,7 +222,7 @@ def adoption() -> None:
 
 
 def fleet() -> None:
-    """Measure acknowledgement latency and RAM with many clients."""
+    """Measure the latency of acknowledgements and the RAM of server and learners with many clients."""
     title("fleet: every client sends 100 steps 10 times a second for 15 s")
     for clients, policies in ((64, 64), (256, 1)):
         with server() as address:
@@ -308,7 +308,7 @@ agent.close()
 
 
 def placement() -> None:
-    """Measure the delay of the server's event loop while a learner runs in a thread or in a process."""
+    """Measure the delay of an event loop while a learner runs in a thread of the same process or in its own process."""
     title("placement: delay of a 1 ms timer of the event loop while a PPO learner runs")
     for place in ("no learner", "thread", "process"):
         code = PLACEMENT.replace("{place}", place)

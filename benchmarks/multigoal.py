@@ -1,10 +1,10 @@
-"""Distribution of the goals that soft Q-learning reaches in the multigoal environment, with plots.
+"""Measure how often soft Q-learning reaches each goal of the multigoal environment, and plot paths and Q-values.
 
     python benchmarks/multigoal.py [--root experiments/results]
 
-Trains the experiment `sql_multigoal` with seeds 1, 2 and 3, unless these runs exist. The policy is stochastic, as in
-training. The shares are stored in docs/multigoal.json, from which learning.py writes a page; the plots show the first
-run.
+Trains the experiment `sql_multigoal` with seeds 1, 2 and 3, unless these runs exist, and evaluates the stochastic
+policy. The shares of the goals are stored in docs/multigoal.json; learning.py writes them to docs/results.md. The plots
+show the run with seed 1.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def section() -> str:
         return ""
     return f"""## Soft Q-learning in the multigoal environment
 
-Distribution of the goals reached by {PATHS:,} paths after 10,000 training steps
-(`python benchmarks/multigoal.py`; targets: at least 10 % per goal, at most 15 % without a goal).
-The policy is stochastic, as in training.
+Share of {PATHS:,} episodes that end at each goal, with the stochastic policy after 10,000 training steps. The targets
+are at least 10 % for each goal and at most 15 % without a goal (`python benchmarks/multigoal.py`).
 
 {table(json.loads(FIGURES.read_text()))}
 
-Paths of seed 1, and action values (contour lines) with sampled actions (crosses) at three positions:
+The first plot shows paths of episodes with seed 1. The second plot shows the Q-values of all actions (contour lines)
+and sampled actions (crosses) at three positions:
 
 ![Paths](images/multigoal_paths.png)
 
@@ -82,7 +82,7 @@ class SilentObserver:
 
 
 def walk(policy: Policy, count: int) -> list[Array]:
-    """Roll out `count` paths from the center and return the positions of each path."""
+    """Run `count` episodes from the center and return the positions in each episode."""
     draws, plane = Draws(1), MultiGoal(MultiGoalOptions())
     return [path(policy, plane, draws, seed) for seed in range(count)]
 
@@ -98,7 +98,7 @@ def path(policy: Policy, plane: MultiGoal, draws: Draws, seed: int) -> Array:
 
 
 def shares(paths: list[Array]) -> Array:
-    """Return the share of paths that end at each goal, and at none."""
+    """Return the share of paths that end at each goal and, as the last element, of those that end at no goal."""
     ends = np.array([path[-1] for path in paths])
     distances = np.linalg.norm(ends[:, None] - GOALS, axis=-1)
     reached = np.where(distances.min(1) < 1, distances.argmin(1), len(GOALS))

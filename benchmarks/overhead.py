@@ -1,15 +1,16 @@
-"""Overhead of logging, run store and alerts in training.
-
-Run `python benchmarks/overhead.py`; it uses one core for a few minutes. ppo_cartpole is trained twice: with logging,
-run store and alerts as by default, and without metrics rows, status, TensorBoard, run store and alert rules. Both
-runs learn bit-identical weights.
-
-Compared time: the two runs alternate within one process, a few rounds each, in threads of which only one runs. CPU time
-is counted per thread; background threads (TensorBoard) count for the run with logging. Counted time: share of the CPU
-time spent in the added functions. It ignores cache effects but is more reliable on a shared machine. RAM: measured
-in separate processes, in alternating order.
+"""Measure the overhead of logging, index and alerts in training.
 
     python benchmarks/overhead.py [--steps 99840] [--repeats 3] [--json FILE]
+
+The script uses one core for a few minutes. It trains ppo_cartpole twice: with default logging, and without metrics
+rows, status, TensorBoard, index and alert rules. Both runs learn bit-identical weights. There are three measurements:
+
+- Time (`cpu`, `wall`): the two runs alternate within one process. Each run has a thread, and only one of the two
+  threads runs at a time, for a few training rounds. The CPU time of background threads (TensorBoard) is added to the
+  run with logging.
+- CPU time in the functions for logging (`cpu, counted`): it does not include effects on the caches of the processor,
+  but is more reliable on a shared machine.
+- RAM (`memory`): each run is trained in a separate process, in alternating order.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rl4sys.training.loop import TrainingLoop
 from rl4sys.training.progress import Progress
 
 ROUNDS = 13
-"""Number of training rounds of 256 steps per turn. The same turn of both arms contains the same work."""
+"""Number of training rounds (of 256 steps) per turn of a run. Equal turns of both runs contain the same work."""
 ARMS = ("none", "all")
 OFF = ("logging.tensorboard=false", "alerts.enabled=false")
 
@@ -64,7 +65,7 @@ class NoLogbook:
 
 @dataclass
 class Turns:
-    """Observer that lets a training loop run for a few rounds per turn."""
+    """Observer that pauses a training loop after `ROUNDS` rounds, so that two loops can take turns."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -117,7 +118,7 @@ def make_loop(arm: str, root: Path, steps: int, observer: Any) -> TrainingLoop:
 
 
 class AddedCpuTime:
-    """CPU time of the functions for logging, status and alerts; nested calls are counted once."""
+    """Measures the CPU time of the functions for logging, status and alerts; nested calls are counted once."""
 
     def __init__(self, loop: TrainingLoop) -> None:
         self.seconds, self._inside = 0.0, False
@@ -140,9 +141,9 @@ class AddedCpuTime:
 
 
 def take_turns(steps: int, first: int) -> tuple[dict[str, Turns], float]:
-    """Run both arms in alternating turns, starting with arm number `first`.
+    """Train with and without logging in alternating turns, starting with run number `first` of `ARMS`.
 
-    Returns the turns of each arm and the CPU seconds of the added functions and background threads.
+    Returns the times of both runs, and the CPU seconds of the functions for logging and of the background threads.
     """
     with tempfile.TemporaryDirectory() as folder:
         turns = {arm: Turns() for arm in ARMS}
@@ -165,7 +166,7 @@ def take_turns(steps: int, first: int) -> tuple[dict[str, Turns], float]:
         assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0]), (
             "both arms should learn the same weights"
         )
-    # Background threads belong to the arm with logging; their time is spread evenly over its turns.
+    # Background threads belong to the run with logging; their time is distributed evenly over its turns.
     share = max(0.0, behind) / len(turns["all"].cpu)
     turns["all"].cpu = [seconds + share for seconds in turns["all"].cpu]
     return turns, added.seconds + max(0.0, behind)
@@ -184,13 +185,13 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def peak_memory(arm: str, steps: int) -> int:
-    """Return the peak RAM of a separate process in bytes."""
+    """Train in a separate process and return its peak RAM in bytes."""
     command = [sys.executable, __file__, "--alone", arm, "--steps", str(steps)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 class Alone(Turns):
-    """Observer of a training loop that runs without turns."""
+    """Observer of a training loop that runs without pauses."""
 
     def progress(self, progress: Progress) -> None: ...
 
@@ -198,7 +199,7 @@ class Alone(Turns):
 def train_alone(arm: str, steps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_loop(arm, Path(folder), steps, Alone()).train()
-    # RUSAGE_CHILDREN in the parent is at least the peak of the parent, so this process reads its own peak instead.
+    # In the parent, RUSAGE_CHILDREN would be at least the parent's own peak, so this process prints its own peak.
     status = Path("/proc/self/status").read_text().splitlines()
     print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")))
 

@@ -1,8 +1,8 @@
-"""Baseline for `live.py`: a client that decides in eager torch and sends one message per step.
+"""Baseline for `live.py`: a client that decides in eager torch and sends one message per step, and its server.
 
-Small and efficient, but with the usual design: the policy is a torch module, an action is an object with its
-observation, and every step is a message, sent immediately or together with its trajectory. The server converts the
-messages to columns for a learner and writes them to disk.
+The baseline is small and efficient, but has a typical design: the policy is a torch module, an action is an object that
+contains its observation, and every step is a message, sent immediately or together with its trajectory. The server
+converts the messages to columns for a learner and writes them to disk.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TorchAction:
 
 
 class TorchClient:
-    """Client with a policy in eager torch."""
+    """Client whose policy is a torch module in eager mode."""
 
     def __init__(self) -> None:
         self._network = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))

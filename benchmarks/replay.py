@@ -1,7 +1,7 @@
-"""Time of prioritized sampling: sum tree in the native core, in numpy and in plain Python.
+"""Measure the time of prioritized sampling with the sum tree in the native core, in numpy and in plain Python.
 
-Run `python benchmarks/replay.py`; it uses one core for about half a minute. One round samples a batch of 64 from a full
-buffer of 100,000 and updates the priorities of the sampled steps.
+Run `python benchmarks/replay.py`. It uses one core for about half a minute. One round samples a batch of 64 steps from
+a full buffer of 100,000 steps and updates the priorities of the sampled steps.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def buffer_round(buffer: Replay) -> Callable[[], None]:
 
 
 def microseconds(rounds: dict[str, Callable[[], None]], turns: int = 15, calls: int = 20) -> dict[str, float]:
-    """Return the median time of each round. The rounds alternate, so that other load affects all of them equally."""
+    """Return the median time of each kind of round. Rounds alternate, so that other load affects all kinds equally."""
     times: dict[str, list[float]] = {name: [] for name in rounds}
     for _ in range(turns):
         for name, run in rounds.items():

@@ -1,4 +1,4 @@
-"""Training runs of shipped experiments for the docs; completed runs are reused."""
+"""Train shipped experiments for the results in docs/; completed runs are reused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = (1, 2, 3)
 
 
 def trained(arguments: list[str], seed: int, folder: Path) -> Path:
-    """Return the directory of a completed run; train it if it does not exist."""
+    """Return the directory of a completed run with this seed; train the run if it does not exist."""
     path = find(seed, folder)
     if path is None:
         command([*arguments, "--seed", str(seed), "--root", str(folder)])
@@ -35,6 +35,6 @@ def find(seed: int, folder: Path) -> Path | None:
 
 
 def command(arguments: list[str]) -> str:
-    """Run ``rl4sys`` and return its output."""
+    """Run an ``rl4sys`` command and return its output."""
     call = [sys.executable, "-m", "rl4sys.cli.main", *arguments]
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -1,10 +1,11 @@
-"""Training time until the greedy policy reaches a return, compared with SB3.
+"""Measure the training time until the greedy policy reaches a return, with RL4Sys and with SB3.
 
     python benchmarks/solve.py [--tasks cartpole,lunarlander] [--seeds 5] [--again]
 
 RL4Sys uses the shipped experiments, SB3 the settings tuned by RL Zoo. Both are evaluated on the same 20 episodes after
-the same numbers of steps, with the clock paused, and stop at the first evaluation that reaches the goal. Each runs on
-one core with one thread, in alternation. Results are stored in docs/solve.json and reused unless --again is given.
+the same numbers of steps. The clock is paused during evaluations, and training stops after the first evaluation that
+reaches the goal. The libraries run in alternation, on one core with one thread. Results are stored in docs/solve.json;
+stored results are reused unless --again is given.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def main() -> None:
 
 
 def take_turn(task: Task, seed: int, stored: ResultsFile) -> None:
-    """Train both libraries on a task with one seed, unless a result is stored; the order alternates with the seed."""
+    """Train each library on a task with one seed, unless its result is stored. The order alternates with the seed."""
     for arm in ARMS if seed % 2 else reversed(ARMS):
         key = (task.name, arm, str(seed))
         if key in stored:
@@ -172,15 +173,15 @@ def row(title: str, solved: Sequence[Solution], slow: float) -> str:
 
 
 def section() -> str | None:
-    """Return the section of docs/speed.md, or None without stored results."""
+    """Return the section "Time to solve a task" of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
     return f"""## Time to solve a task
 
-Training time in seconds until the mean return of {EPISODES} greedy episodes reaches the goal
-(`benchmarks/solve.py`). RL4Sys uses the shipped experiments, SB3 the settings tuned by RL Zoo, each on one core. The
-settings of the shipped experiments were selected on other seeds, 11 to 20 and 11 to 15. With the settings of RL Zoo,
-RL4Sys took 0.6 s and 13 s.
+Training time in seconds until the mean return of {EPISODES} episodes with the greedy policy reaches the goal
+(`benchmarks/solve.py`), on one core. RL4Sys uses the settings of the shipped experiments, SB3 the settings tuned by RL
+Zoo. The shipped settings were selected on other seeds: 11 to 20 for CartPole and 11 to 15 for LunarLander. With the
+settings of RL Zoo, RL4Sys needs 0.6 s for CartPole and 13 s for LunarLander.
 
 {table(TASKS, range(1, SEEDS + 1), ResultsFile(FIGURES))}
 """

@@ -1,11 +1,11 @@
-"""Training speed compared with peers: environment steps per second, including updates.
+"""Compare the training speed with other libraries (peers): environment steps per second, including updates.
 
     python benchmarks/speed.py [--workloads A,B,...] [--peers sb3,sbx,...] [--repeats 3] [--quick] [--install-only]
 
-Each peer has its own virtual environment under build/peers, created on first use. In each round all peers run the same
-workload, in rotating order, and are compared within the round. Results are stored in docs/speed.json by workload and
-peer; speed_page.py writes docs/speed.md from them. --quick (about five minutes) runs fewer and shorter workloads,
-prints the table and stores nothing.
+Each peer has its own virtual environment under build/peers, which is created on first use. In each round, RL4Sys and
+all peers train the same workload, in rotating order; ratios are computed within a round. Results are stored in
+docs/speed.json by workload and library, and speed_page.py writes docs/speed.md from them. --quick (about five minutes)
+measures fewer and shorter workloads, prints the table and stores nothing.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def names_of(known: Iterable[Workload | Library]) -> Any:
 def make_figures(
     works: Sequence[Workload], libraries: Sequence[Library], options: argparse.Namespace, kept: Kept
 ) -> set[str]:
-    """Measure all workloads, add the results to ``kept`` and return the failed libraries and workloads."""
+    """Measure all workloads and add the results to ``kept``. Return the names of failed libraries with the workload."""
     failed: set[str] = set()
     for work in works:
         doing = [one for one in libraries if one.name in work.libraries]
@@ -126,7 +126,7 @@ def make_figures(
 def measure(
     work: Workload, libraries: Sequence[Library], repeats: int, *, quick: bool
 ) -> tuple[dict[str, Figures], set[str]]:
-    """Return the results of all rounds, with the order rotated by one per round, and the failed libraries."""
+    """Measure a workload in several rounds. Return the results by library, and the names of failed libraries."""
     machine, turns = Machine.here(), []
     failed: set[str] = set()
     for repeat in range(repeats):
@@ -144,7 +144,7 @@ def measure(
 def take_turn(
     work: Workload, libraries: Sequence[Library], described: dict[str, Any], failed: set[str]
 ) -> dict[str, dict[str, Any]]:
-    """Run a workload with each library and return the results. A failed library is logged and added to ``failed``."""
+    """Train a workload with each library and return the results. A failed library is logged and added to ``failed``."""
     turn = {}
     for library in libraries:
         try:

@@ -2,8 +2,9 @@
 
     python benchmarks/speed_page.py
 
-Missing results are omitted. The benchmarks are speed.py (comparison with peers), solve.py (time to solve a task),
-same_learning.py (equality of learning results), growth.py (scaling) and where_time_goes.py (profile).
+These benchmarks store results: speed.py (comparison with other libraries), solve.py (time to solve a task),
+same_learning.py (equality of learning results), growth.py (scaling) and where_time_goes.py (profile). The page omits
+the section of a benchmark without stored results.
 """
 
 from __future__ import annotations
@@ -77,13 +78,15 @@ def page(kept: Kept) -> str:
     others = (solve.section(), same_learning.section(), growth.section(), where_time_goes.section())
     return f"""# Training speed
 
-This page compares the training speed with Stable-Baselines3 (SB3), SBX (SB3 in JAX), CleanRL, RLlib and TorchRL.
+On this page you can compare the training speed of RL4Sys with Stable-Baselines3 (SB3), SBX (SB3 in JAX), CleanRL, RLlib
+and TorchRL, and see what limits it.
 
     make bench          # measure everything and write this page
-    make bench-quick    # five minutes, stores nothing
+    make bench-quick    # measure fewer and shorter workloads in five minutes; write nothing
 
-The speed is given in environment steps per second, including updates: medians of {turns_of(every)} rounds. The ratio
-to SB3 is computed within each round.
+The table has the number of environment steps per second, including updates, as the median of {turns_of(every)} rounds.
+The ratio to SB3 is computed within each round. A workload such as *8 × 128, 10 epochs of 64* has 8 environments with
+128 steps per rollout, and 10 epochs with minibatches of 64 steps.
 
 ![Speed](images/speed.png)
 

@@ -1,10 +1,10 @@
-"""Sampling profile of training by part of the program, for the workloads of speed.py.
+"""Measure the share of the training time that each part of the program takes, for workloads of speed.py.
 
     python benchmarks/where_time_goes.py [--workloads A,C,D,SAC,DQN]
 
-Each workload is trained on one core with one thread and sampled 500 times per second by py-spy, which must be
-installed. Only the time from the first to the last round counts. The shares are stored in docs/where_time_goes.json,
-and speed_page.py shows them.
+Each workload is trained on one core with one thread. The profiler py-spy, which must be installed, takes 500 samples
+per second; only samples between the start of the first round and the end of the last round count. The shares are stored
+in docs/where_time_goes.json, and speed_page.py writes them to docs/speed.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCRIPT = Path(__file__).parent / "peers" / "ours.py"
 RATE = 500
 """Samples per second."""
 LENGTH = 3
-"""Factor for the number of timed steps in speed.py, to reduce the share of the start-up."""
+"""Factor by which training is longer than the timed steps in speed.py, so that start-up takes a smaller share."""
 ROUNDS = "_run_rounds (rl4sys/training/loop.py)"
 REST = "rest of the round"
 PARTS = {
@@ -63,7 +63,7 @@ def sampled_stacks(work: Workload) -> Iterable[tuple[list[str], int]]:
     described = json.dumps({**work.described(1, quick=False), "total": work.warm + LENGTH * work.timed})
     with tempfile.TemporaryDirectory() as folder:
         seen = Path(folder) / "stacks"
-        # py-spy leaves out idle threads; only the training thread is busy.
+        # py-spy skips idle threads, so nearly all samples are of the training thread.
         profiling = [profiler, "record", "--format", "raw", "--rate", str(RATE), "--output", str(seen)]
         training = [sys.executable, str(SCRIPT), described]
         pinned = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0)))]
@@ -76,7 +76,7 @@ def sampled_stacks(work: Workload) -> Iterable[tuple[list[str], int]]:
 
 
 def shares(stacks: Iterable[tuple[list[str], int]]) -> dict[str, float]:
-    """Return the share of each part in the time of all rounds."""
+    """Return the share of each part of the program in the time of all rounds."""
     counted: Counter[str] = Counter()
     for stack, count in stacks:
         if any(ROUNDS in short(frame) for frame in stack):
@@ -111,13 +111,13 @@ def table(kept: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def section() -> str | None:
-    """Return the section of docs/speed.md, or None without stored results."""
+    """Return the section "Profile" of docs/speed.md, or None without stored results."""
     if not FIGURES.is_file():
         return None
     return f"""## Profile
 
-Share of time by part, from an external sampling profiler at {RATE} samples per second
-(`benchmarks/where_time_goes.py`), for the workloads above:
+Share of the training time that each part of the program takes in some of the workloads above. An external profiler took
+{RATE} samples per second (`benchmarks/where_time_goes.py`).
 
 {table(json.loads(FIGURES.read_text()))}
 """

@@ -1,1 +1,1 @@
-"""Names of the examples in earlier documents; the examples are in `rl4sys.examples`."""
+"""Aliases of the modules in `rl4sys.examples`, so that commands of earlier documents work."""

@@ -1,4 +1,4 @@
-"""Report the errors of a command as a message on stderr and exit code 2."""
+"""Reporting of command errors: a message on stderr and exit code 2 instead of a traceback."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _EXIT_ERROR = 2
 
 @contextmanager
 def errors_as_messages(command: str = "rl4sys") -> Iterator[None]:
-    """Print an `RL4SysError` or a missing package as a message and exit; ``--debug`` raises the former instead."""
+    """Print an `RL4SysError` of the command as a message and exit with code 2.
+
+    With ``--debug`` the error is raised instead, except for missing packages.
+    """
     try:
         with needed_by("this command"):
             yield
     except RL4SysError as error:
-        # A traceback adds nothing to the name of a missing package.
+        # The name of the missing package is enough; a traceback would not help.
         if "--debug" in sys.argv and not isinstance(error, MissingExtraError):
             raise
         print(f"{command}: {error}", file=sys.stderr)

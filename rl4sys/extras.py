@@ -1,4 +1,4 @@
-"""Packages that an installation may lack, and the error with the command that installs them."""
+"""Optional packages, and the error message with the command that installs a missing package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRAIN = (
     "typer",
     "wandb",
 )
-"""Packages that `rl4sys` installs without an extra; only `rl4sys-client` lacks them."""
+"""Packages that are always installed with `rl4sys`, but not with `rl4sys-client`."""
 
 _EXTRAS = {
     **dict.fromkeys(_TRAIN, "train"),
@@ -41,17 +41,21 @@ _EXTRAS = {
     "sqlalchemy": "mlflow",
     "alembic": "mlflow",
     "optuna": "tune",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "pandas": "datasets",
+    "pyarrow": "datasets",
 }
-"""Extra of `rl4sys` that installs a package."""
+"""Optional packages by import name, mapped to the extra of `rl4sys` that installs the package."""
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that installs the package of a module; None for a package that no extra installs."""
+    """Return the extra that installs the package of a module; None if no extra installs this package."""
     return _EXTRAS.get(_package(module))
 
 
 def missing_package(user: str, module: str, remedy: str = "") -> MissingExtraError:
-    """Return the error of a part of rl4sys that needs a package. ``remedy`` is something to do instead."""
+    """Return the error for a missing package that ``user`` needs. ``remedy`` is an alternative to installing it."""
     alternative = f"{remedy}, or " if remedy else ""
     command = f"pip install -e '.[{_EXTRAS.get(_package(module), 'train')}]'"
     return MissingExtraError(
@@ -62,7 +66,7 @@ def missing_package(user: str, module: str, remedy: str = "") -> MissingExtraErr
 
 @contextmanager
 def needed_by(user: str, remedy: str = "") -> Iterator[None]:
-    """Raise `MissingExtraError` if an import in the block fails because a package of an extra is not installed."""
+    """Context that raises `MissingExtraError` if an import fails because an optional package is not installed."""
     try:
         yield
     except ModuleNotFoundError as problem:
@@ -72,7 +76,7 @@ def needed_by(user: str, remedy: str = "") -> Iterator[None]:
 
 
 def check_installed(user: str, *packages: str, remedy: str = "") -> None:
-    """Raise `MissingExtraError` if one of the packages is not installed. Imports none of them."""
+    """Raise `MissingExtraError` if one of the packages is not installed. Does not import the packages."""
     with needed_by(user, remedy):
         for package in packages:
             if importlib.util.find_spec(package) is None:

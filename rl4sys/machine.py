@@ -1,4 +1,4 @@
-"""RAM and CPU use, read from /proc and the control groups of Linux."""
+"""RAM and CPU usage, read from /proc and the control groups of Linux."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """RAM used by this process, and RAM of the tightest limit (machine or control group), None if unknown."""
+    """RAM used by this process, and free and total RAM of the machine or its most limited control group."""
 
     process_bytes: int
     available_bytes: int | None = None
@@ -26,13 +26,13 @@ class MemoryUsage:
 
 
 def measure_memory_usage(root: Path = _ROOT) -> MemoryUsage:
-    """Measure the RAM usage of this process. Tests pass another file system `root`."""
+    """Return the RAM usage of this process and its limit. Tests pass another root directory than ``/``."""
     left, total = min(_limits(root), default=(None, None))
     return MemoryUsage(resident_memory(root), left, total)
 
 
 def available_memory(root: Path = _ROOT) -> int | None:
-    """Return the bytes of RAM that the machine and control groups let this process still allocate; None if unknown."""
+    """Return the bytes of RAM that this process can still allocate, given all limits; None if unknown."""
     return min((left for left, _ in _limits(root)), default=None)
 
 
@@ -47,7 +47,7 @@ def resident_memory(root: Path = _ROOT) -> int:
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """CPU time and RAM of a process, with all of its threads but without child processes."""
+    """CPU time and RAM of a process, including its threads but not its child processes."""
 
     cpu_seconds: float
     age_seconds: float
@@ -55,18 +55,18 @@ class ProcessUsage:
     resident_bytes: int
 
     def cpu_share(self, before: ProcessUsage | None) -> float | None:
-        """Return the CPU use since an earlier measurement or the start, None if no time has passed; 1 is one core."""
+        """Return the mean number of CPU cores used since ``before`` or the start; None if no time has passed."""
         seconds = self.age_seconds - (before.age_seconds if before else 0.0)
         used = self.cpu_seconds - (before.cpu_seconds if before else 0.0)
         return used / seconds if seconds > 0 else None
 
 
 def process_usage(pid: int, root: Path = _ROOT) -> ProcessUsage | None:
-    """Measure another process; None if it does not exist or the system has no /proc."""
+    """Return the usage of another process; None if the process does not exist or the system has no /proc."""
     lines, uptime = _lines(root / f"proc/{pid}/stat"), _lines(root / "proc/uptime")
     if not lines or not uptime:
         return None
-    # The name of the program, in parentheses, may contain spaces.
+    # The second field, the program name in parentheses, may contain spaces.
     fields = lines[0].rpartition(")")[2].split()
     ticks = os.sysconf("SC_CLK_TCK")
     user, system, started, resident = (int(fields[place]) for place in (11, 12, 19, 21))
@@ -83,7 +83,7 @@ def format_bytes(size: int) -> str:
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield available and total bytes of RAM of the machine and of each control group with a limit."""
+    """Yield available and total bytes of RAM for the machine and for each control group with a limit."""
     for left, total in (*_machine(root), *_control_groups(root)):
         yield max(0, left), total
 
@@ -95,7 +95,7 @@ def _machine(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _control_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield available and total bytes of RAM of each control group of this process that has a limit."""
+    """Yield available and total bytes of RAM for each control group of this process that has a limit."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
         if controllers == "":
@@ -111,7 +111,7 @@ def _control_groups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _control_group(folder: Path, limit: str, used: str) -> Iterator[tuple[int, int]]:
-    """Yield available and total bytes of a group. Inactive file pages count as available: they can be reclaimed."""
+    """Yield available and total bytes of a group. Inactive file pages are reclaimable, so they count as available."""
     limits, uses = _lines(folder / limit), _lines(folder / used)
     if limits and uses and limits[0] != "max":
         files = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith("inactive_file ")]

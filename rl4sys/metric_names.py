@@ -15,7 +15,7 @@ Run = TypeVar("Run")
 
 
 def reward_metric(runs: Sequence[Run], has: Callable[[Run, str], bool]) -> str:
-    """Return the first of `RETURN_METRICS` that all `runs` have, or else the one that most of them have."""
+    """Return the first of `RETURN_METRICS` that all `runs` have, or else the one that most runs have."""
     counts: dict[str, int] = {}
     for name in RETURN_METRICS:
         counts[name] = sum(1 for run in runs if has(run, name))

@@ -1,7 +1,7 @@
 """Normalization of observations and rewards by running statistics.
 
-Statistics are updated with every trajectory but take effect only with a new policy version. For one version, the
-learner and the clients therefore normalize equally. Trajectories and buffers contain raw observations and rewards.
+Statistics are updated with every trajectory but take effect only with a new policy version. The learner and the
+clients therefore normalize equally for the same version. Trajectories and buffers contain raw observations and rewards.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Moments:
         self.count = total
 
     def scale(self) -> Array:
-        """Return 1 / standard deviation; 1 before the first row."""
+        """Return the reciprocal of the standard deviation; 1 before the first row."""
         if not self.count:
             return np.ones_like(self._squares)
         return np.asarray(1 / np.sqrt(self._squares / self.count + _EPSILON))
 
     def state(self) -> State:
-        # np.array, not copy: arithmetic on 0-dimensional arrays gives scalars, and the state needs arrays.
+        # Use np.array instead of copy: arithmetic on 0-dimensional arrays gives scalars, and the state needs arrays.
         return {"count": self.count, "mean": np.array(self.mean), "squares": np.array(self._squares)}
 
     def restore(self, state: State) -> None:
@@ -65,31 +65,31 @@ class ObservationNormalizer:
 
     @property
     def spec(self) -> Spec:
-        """Spec of the normalized observations, for the networks; images become floats."""
+        """Spec of the normalized observations, which the networks receive; images become float32 arrays."""
         seen = {
             name: Box(self.raw_spec.observation[name].shape, low=(-LIMIT,), high=(LIMIT,)) for name in self._moments
         }
         return Spec({**self.raw_spec.observation, **seen}, self.raw_spec.action)
 
     def update(self, trajectory: Trajectory) -> None:
-        """Add the observation before each step to the running statistics."""
+        """Add the observations of all steps, without the final observation, to the running statistics."""
         for name, moments in self._moments.items():
             moments.add(trajectory.columns[f"obs.{name}"][:-1])
 
     def activate(self) -> None:
-        """Normalize with the current statistics from now on; called with every new policy version."""
+        """Normalize with the current statistics from now on. The learner calls this for each new policy version."""
         self._active = {
             name: (moments.mean.astype(np.float32), moments.scale().astype(np.float32))
             for name, moments in self._moments.items()
         }
 
     def apply(self, columns: Columns, prefix: str) -> dict[str, Array]:
-        """Return a copy of the columns with normalized observations, named ``prefix`` + name of the observation."""
+        """Return a copy of the columns with normalized observations. Their column names start with ``prefix``."""
         changed = {prefix + name: _normalize(columns[prefix + name], *use) for name, use in self._active.items()}
         return {**columns, **changed}
 
     def prepend_to(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with a normalization operation before its program, so that it takes raw observations."""
+        """Return the snapshot with a normalization operation before its program, which then takes raw observations."""
         mean, scale = (np.concatenate([use[i].ravel() for use in self._active.values()]) for i in range(2))
         names = ("normalizer.mean", "normalizer.scale")
         program = snapshot.program.after(Operation("normalize", names, {"limit": LIMIT}))
@@ -118,7 +118,7 @@ class RewardNormalizer:
         self._scale = np.float32(1)
 
     def update(self, trajectory: Trajectory) -> None:
-        """Add the discounted returns of a trajectory to the statistics; its episode may continue in a later one."""
+        """Add the discounted returns of a trajectory to the statistics. Episodes may span several trajectories."""
         running = self._returns.pop(trajectory.episode, 0.0)
         returns = np.empty(len(trajectory))
         for step, reward in enumerate(trajectory.columns["reward"].tolist()):
@@ -129,7 +129,7 @@ class RewardNormalizer:
             self._remember(trajectory.episode, running)
 
     def activate(self) -> None:
-        """Normalize with the current statistics from now on; called with every new policy version."""
+        """Normalize with the current statistics from now on. The learner calls this for each new policy version."""
         self._scale = np.float32(self._moments.scale())
 
     def apply(self, reward: Array) -> Array:
@@ -155,7 +155,7 @@ class RewardNormalizer:
 
 
 class NormalizedPolicy:
-    """Policy that normalizes raw observations before it acts."""
+    """Policy that normalizes raw observations and passes them to another policy."""
 
     def __init__(self, policy: Policy, normalizer: ObservationNormalizer) -> None:
         self._policy, self._normalizer = policy, normalizer
@@ -165,7 +165,7 @@ class NormalizedPolicy:
         return self._normalizer.raw_spec
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
-        # Checked before normalization, because numpy would broadcast a wrong shape.
+        # Check the shapes before normalization, because numpy would broadcast a wrong shape.
         check_observation(self._normalizer.raw_spec, observation)
         return self._policy.act(self._normalizer.apply(observation, ""), memory, draws)
 

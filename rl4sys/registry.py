@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,14 +30,14 @@ Component = TypeVar("Component")
 
 
 class Registry:
-    """Components of one kind, such as algorithms, by name. A mapping, in which assignment registers a component.
+    """Mapping from names to components of one kind, such as algorithms. Assigning an item registers a component.
 
-    A component with a class method ``component_adapter`` is used through the class that it returns: ``registry[name]``
-    is the component as it was registered, and ``registry.get(name)`` is its adapter.
+    A component may have a class method ``component_adapter`` that returns an adapter class. ``registry[name]`` returns
+    the component as it was registered; ``registry.get(name)`` returns the adapter class, or else the component.
     """
 
     def __init__(self, kind: str, shipped: dict[str, str], required: Sequence[str] = ()) -> None:
-        """``required`` lists the attributes that every component has; one without them cannot be registered."""
+        """``required`` lists the attributes that every component must have."""
         self._kind = kind
         self._shipped = shipped
         self._required = required
@@ -60,11 +61,11 @@ class Registry:
         return add
 
     def get(self, name: str) -> Any:
-        """Return the component named ``name``, ready for use. Raises `ConfigError` with all known names if none is."""
+        """Return the component ``name``, or its adapter if it has one. Raises `ConfigError` if the name is unknown."""
         return _adapted(self[name])
 
     def __getitem__(self, name: str) -> Any:
-        """Return the component named ``name`` as it was registered. Raises `ConfigError` if there is none."""
+        """Return the component ``name`` as it was registered. Raises `ConfigError` if the name is unknown."""
         if name not in self._own and name not in self._shipped:
             _load_installed_plugins()
         if name in self._own:
@@ -76,11 +77,33 @@ class Registry:
             "To use a component of your own, list its module under `plugins:`."
         )
 
+    @contextmanager
+    def under_a_name(self, component: Any) -> Iterator[str]:
+        """Context that yields the name of a component. An unregistered component has a name only inside the context."""
+        known = [*self._own.items(), *((name, self._import(name)) for name in self._shipped_names(component))]
+        found = next((name for name, existing in known if existing is component), None)
+        if found is not None:
+            yield found
+            return
+        name = _title(component)
+        while name in self:
+            name += "_"
+        self._check(name, component)
+        self._own[name] = component
+        try:
+            yield name
+        finally:
+            del self._own[name]
+
     def names(self) -> list[str]:
         return sorted({*self._own, *self._shipped})
 
+    def own_names(self) -> list[str]:
+        """Return the names that were registered by plugins or by the program, in alphabetical order."""
+        return sorted(self._own)
+
     def is_shipped(self, name: str) -> bool:
-        """Return True for a component of RL4Sys, False for one that a plugin registered."""
+        """Return True if the component is part of RL4Sys, False if a plugin registered it."""
         return name in self._shipped
 
     def __setitem__(self, name: str, component: Any) -> None:
@@ -110,6 +133,11 @@ class Registry:
     def _article(self) -> str:
         return "an" if self._kind[0] in "aeiou" else "a"
 
+    def _shipped_names(self, component: Any) -> list[str]:
+        """Return the names of the shipped components that are defined in the module of ``component``."""
+        module = getattr(component, "__module__", None)
+        return [name for name, place in self._shipped.items() if place.partition(":")[0] == module]
+
     def _import(self, name: str) -> Any:
         module, _, attribute = self._shipped[name].partition(":")
         with needed_by(f"the {self._kind} {name!r}"):
@@ -117,7 +145,7 @@ class Registry:
 
 
 _EASIER = {"algorithm": ", or derive the class from rl4sys.components.BaseAlgorithm, which needs only act and update"}
-"""Kind of component with an easier way to write it, and that way."""
+"""Advice in the error about missing attributes, by kind of component."""
 
 ALGORITHMS = Registry(
     "algorithm",
@@ -180,8 +208,13 @@ ENVIRONMENTS = Registry(
 )
 DATASETS = Registry(
     "dataset",
-    {"journal": "rl4sys.server.dataset:load_journal", "minari": "rl4sys.environments.minari:load_minari"},
+    {
+        "file": "rl4sys.datasets.file:load_file",
+        "journal": "rl4sys.server.dataset:load_journal",
+        "minari": "rl4sys.environments.minari:load_minari",
+    },
 )
+WRAPPERS = Registry("wrapper", {})
 LOGGERS = Registry("logger", {}, required=("log",))
 
 register_algorithm = ALGORITHMS.register
@@ -191,12 +224,13 @@ register_goal_reward = GOAL_REWARDS.register
 register_environment = ENVIRONMENTS.register
 register_dataset = DATASETS.register
 register_logger = LOGGERS.register
+register_wrapper = WRAPPERS.register
 
 
 def load_plugins(plugins: Iterable[str], beside: Path | None = None) -> list[str]:
     """Import each plugin: a dotted module name, or a Python file in the current directory or next to the config file.
 
-    Returns the plugins, with absolute paths for files.
+    Returns the names of the modules and the absolute paths of the files.
     """
     found = [find_plugin(plugin, beside or Path()) for plugin in plugins]
     return [_import_file(Path(p)) if p.endswith(".py") else _import_module(p) for p in found]
@@ -208,7 +242,7 @@ def _import_module(name: str) -> str:
     except ModuleNotFoundError as problem:
         if problem.name is None or not name.startswith(problem.name):
             raise
-        raise ConfigError(f"plugins: the module {name!r} cannot be found; is it installed?") from problem
+        raise ConfigError(f"plugins: the module {name!r} cannot be found; install it, or correct its name") from problem
 
 
 def find_plugin(name: str, beside: Path) -> str:
@@ -252,7 +286,7 @@ def _load_installed_plugins() -> None:
 
 
 def _adapted(component: Any) -> Any:
-    """Return the class through which a component is used: its adapter if it has one."""
+    """Return the adapter of a component, or the component itself if it has no adapter."""
     is_adapted = isinstance(component, type) and hasattr(component, "component_adapter")
     return component.component_adapter() if is_adapted else component
 

@@ -1,4 +1,4 @@
-"""Immutable arrays of a state, stored once and shared between checkpoints."""
+"""Segments: immutable arrays of a state, stored once and shared between checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rl4sys.spec import Columns
 
 
 class Segment:
-    """Immutable arrays of a state, read only when a checkpoint has to store them.
+    """Immutable arrays of a state. They are loaded lazily, when a checkpoint has to store them.
 
     Call ``read`` before the owner of the state continues, because the owner may then overwrite the arrays. ``digest``
     is the content hash of a saved segment; the next checkpoint reuses the file without reading the arrays again.

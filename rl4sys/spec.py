@@ -1,4 +1,4 @@
-"""Spec of a policy: the observation and action spaces shared by client and learner."""
+"""Spec of a policy: the observation and action spaces on which client and learner must agree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Columns: TypeAlias = Mapping[str, Array]
 """Named arrays, usually columns with one row per step."""
 
 State: TypeAlias = Mapping[str, Any]
-"""Tree of arrays, numbers and strings that restores an object exactly."""
+"""Saved state of an object: a tree of arrays, numbers and strings from which the object is restored exactly."""
 
 MASK = "mask"
-"""Name of the observation with the action mask; the masks of MultiDiscrete parts are concatenated."""
+"""Name of the observation with the action mask. The masks of MultiDiscrete dimensions are concatenated."""
 
 STATE = "state"
-"""Name of the observation in a system that has only one observation."""
+"""Name of the observation if there is only one observation."""
 
 
 DTYPES = ("float32", "float64", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64")
@@ -69,14 +69,15 @@ class Discrete(_DiscreteBase):
 
 @dataclass(frozen=True)
 class MultiDiscrete(_DiscreteBase):
-    """MultiDiscrete space: part i is one of ``choices[i]`` values, numbered from 0."""
+    """MultiDiscrete space: dimension i has ``choices[i]`` values, numbered from 0."""
 
     choices: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if not self.choices or min(self.choices) < 1 or sum(self.choices) >= 2**63:
             raise SpecError(
-                "a multi-discrete space needs at least 1 part, at least 1 value per part, and fewer than 2**63 in all; "
+                "a multi-discrete space needs at least 1 dimension, at least 1 value per dimension and fewer than "
+                "2**63 values in total; "
                 f"got {self.choices!s:.80}"
             )
 
@@ -104,17 +105,17 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise SpecError(f"a box of type {self.dtype!r:.40}; it should be one of {', '.join(DTYPES)}")
-        # Checked first: the product of very many axes would take too long.
+            raise SpecError(f"a box has dtype {self.dtype!r:.40}; expected one of {', '.join(DTYPES)}")
+        # Check this first: the product of very many axes would take too long.
         if len(self.shape) > _MAX_AXES:
-            raise SpecError(f"a box of {len(self.shape)} axes; it can have {_MAX_AXES}")
+            raise SpecError(f"a box has {len(self.shape)} axes; the maximum is {_MAX_AXES}")
         if not all(0 <= length < 2**63 for length in self.shape):
-            raise SpecError(f"a box has shape {self.shape}; every axis must be at least 0 and below 2**63")
+            raise SpecError(f"a box has shape {self.shape}; every axis length must be at least 0 and below 2**63")
         for name, bound, never in (("low", self.low, math.inf), ("high", self.high, -math.inf)):
             if len(bound) not in (1, self.size):
                 raise SpecError(f"{name} has {len(bound)} values; a box of shape {self.shape} takes 1 or {self.size}")
             if any(math.isnan(value) or value == never for value in bound):
-                raise SpecError(f"{name} of a box holds NaN or {never}; leave {name} out for an unbounded box")
+                raise SpecError(f"{name} of a box holds NaN or {never}; omit {name} for an unbounded box")
 
     @property
     def size(self) -> int:
@@ -128,13 +129,13 @@ class Box:
         return low, high
 
     def legal(self, action: Array) -> Array:
-        """Return the action clipped to the bounds of the box, as passed to the system."""
+        """Return the action clipped to the bounds of the box, as it is passed to the system."""
         low, high = self.bounds()
         return np.clip(action, low, high)
 
 
 DiscreteSpace: TypeAlias = Discrete | MultiDiscrete
-"""Discrete or MultiDiscrete space; ``parts`` holds the number of values of each part. `Discrete` has one part."""
+"""Discrete or MultiDiscrete space. ``parts`` has the number of values of each dimension; `Discrete` has one part."""
 
 Space: TypeAlias = DiscreteSpace | Box
 
@@ -145,7 +146,7 @@ def encoded_size(space: Space) -> int:
 
 
 def space_summary(space: Space) -> str:
-    """Return the number of actions or the shape of a space as text, such as ``Discrete(4)``; bounds are left out."""
+    """Return the number of actions or the shape of a space as text, such as ``Discrete(4)``, without bounds."""
     if isinstance(space, Box):
         return str(space.shape)
     return f"Discrete({space.choices})" if isinstance(space, Discrete) else f"MultiDiscrete{space.choices}"
@@ -157,24 +158,24 @@ def mask_box(space: DiscreteSpace) -> Box:
 
 
 def in_range(space: DiscreteSpace, actions: Array) -> bool:
-    """Return True if all actions, one per row, have only values within the ranges of the space."""
+    """Return True if all actions (one per row) are within the ranges of the space."""
     chosen = actions.reshape(len(actions), -1)
     return bool(((chosen >= 0) & (chosen < space.parts)).all())
 
 
 def is_allowed(space: DiscreteSpace, actions: Array, mask: Array) -> bool:
-    """Return True if each row of the mask allows the action in the same row; actions must be `in_range`."""
+    """Return True if each row of the mask allows the action in the same row. All actions must be `in_range`."""
     chosen = actions.reshape(len(actions), -1) + _starts(space)
     return bool(np.take_along_axis(mask, chosen, axis=-1).all())
 
 
 def allows_some_action(space: DiscreteSpace, mask: Array) -> bool:
-    """Return True if every row of the mask allows at least one value of each part."""
+    """Return True if every row of the mask allows at least one value in each action dimension."""
     return bool(np.logical_or.reduceat(mask, _starts(space), axis=-1).all())
 
 
 def first_allowed(space: DiscreteSpace, mask: Array) -> Array:
-    """Return the action with the first allowed value of each part; the mask is a single row."""
+    """Return the action with the first allowed value in each dimension. The mask is a single row."""
     firsts = [int(part.argmax()) for part in np.split(mask, _starts(space)[1:])]
     return np.array(firsts, np.int64).reshape(space.shape)
 
@@ -188,7 +189,7 @@ def check_observation(spec: Spec, observation: Columns) -> None:
 
 
 def _starts(space: DiscreteSpace) -> Array:
-    """Return the offset of each action part in a mask."""
+    """Return the offset of each action dimension in a mask."""
     return np.cumsum((0, *space.parts[:-1]))
 
 
@@ -214,7 +215,7 @@ class Spec:
             raise SpecError("an action mask needs a discrete action space, and this one is continuous")
         if (mask.dtype, mask.shape) != ("bool", (encoded_size(self.action),)):
             raise SpecError(
-                f"the mask is {mask.dtype} of shape {mask.shape}; it should be bool of ({encoded_size(self.action)},)"
+                f"the mask is {mask.dtype} of shape {mask.shape}; expected bool of shape ({encoded_size(self.action)},)"
             )
 
     @property
@@ -238,7 +239,7 @@ class Spec:
             raise SpecError(f"invalid spec: {problem!s:.80} in {value!r:.200}") from problem
         boxes = {name: space for name, space in observation.items() if isinstance(space, Box)}
         if len(boxes) < len(observation):
-            raise SpecError("observations must be boxes; encode discrete ones (one-hot) first")
+            raise SpecError("observations must be boxes; encode discrete observations as one-hot boxes")
         return cls(boxes, action)
 
 

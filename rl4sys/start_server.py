@@ -1,6 +1,7 @@
 """Start a training server in a checkout: ``cd rl4sys && python start_server.py --debug``.
 
-The same command as ``rl4sys serve`` with the settings in ``start_server.yaml``: all data is in ``rl4sys/logs``.
+This script is equivalent to ``rl4sys serve`` with the settings in ``start_server.yaml``, which store all data in
+``rl4sys/logs``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 _FOLDER = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    # The folder of a script comes first on the path, where the modules of rl4sys would shadow those of other packages.
+    # Python puts the folder of a script first on the path, where modules of rl4sys would shadow other packages.
     sys.path[:] = [entry for entry in sys.path if entry != str(_FOLDER)]
     from rl4sys.server.server import main
 

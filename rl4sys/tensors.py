@@ -1,7 +1,8 @@
 """Encode named arrays as safetensors bytes, and decode them.
 
-Implemented here to spare the client a dependency. The format: eight bytes of header length, a JSON header of name to
-dtype, shape and byte range, then the little-endian arrays. It is compatible with other safetensors tools.
+With this module, the client does not need the safetensors library, which reads and writes the same format. The
+format has eight bytes with the header length, a JSON header with the dtype, shape and byte range of each name, and the
+arrays in little-endian byte order.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def encode(arrays: Columns, metadata: Mapping[str, str]) -> bytes:
 
 
 def decode(blob: bytes) -> tuple[dict[str, Array], dict[str, str]]:
-    """Return the arrays of safetensors bytes, as read-only views into ``blob``, and the metadata. Checks all sizes."""
+    """Return the arrays, as read-only views into ``blob``, and the metadata. Raises `SpecError` for invalid sizes."""
     header, start = _header_of(blob)
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict):
@@ -68,16 +69,16 @@ def decode(blob: bytes) -> tuple[dict[str, Array], dict[str, str]]:
 
 
 def _check_shared_bytes(arrays: Columns, size: int) -> None:
-    """Raise `SpecError` if arrays overlap, because copies of them could take far more RAM than the file."""
+    """Raise `SpecError` if arrays overlap, because copies of the arrays could need far more RAM than the file."""
     total = sum(array.nbytes for array in arrays.values())
     if total > size:
-        raise SpecError(f"the arrays of a safetensors file overlap: they claim {total} of {size} bytes")
+        raise SpecError(f"the arrays of a safetensors file overlap: they need {total} bytes, the file has {size} bytes")
 
 
 def _header_of(blob: bytes) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(blob[:8], "little")
     if len(blob) < 8 or length > min(len(blob) - 8, _MAX_HEADER):
-        raise SpecError(f"not a safetensors file: {len(blob)} bytes cannot contain the declared header of {length}")
+        raise SpecError(f"not a safetensors file: {len(blob)} bytes cannot contain a header of {length} bytes")
     try:
         header = json.loads(blob[8 : 8 + length])
     except (ValueError, RecursionError) as problem:
@@ -94,12 +95,14 @@ def _view(blob: bytes, start: int, name: str, entry: Any) -> Array:
         first, end = (int(n) for n in entry["data_offsets"])
     except (KeyError, TypeError, ValueError, OverflowError) as problem:
         raise SpecError(f"array {name!r} of a safetensors file has an invalid entry: {entry!r:.200}") from problem
-    # Checked first: the product of very many axes would take too long.
+    # Check this first: the product of very many axes would take too long.
     if len(shape) > _MAX_AXES:
         raise SpecError(f"array {name!r} of a safetensors file has {len(shape)} axes; the maximum is {_MAX_AXES}")
     size = math.prod(shape) * dtype.itemsize
     if min((*shape, 0)) < 0 or not 0 <= first <= end <= len(blob) - start or end - first != size:
-        raise SpecError(f"array {name!r} claims {size} bytes at {first}..{end} of {len(blob) - start}")
+        raise SpecError(
+            f"array {name!r} needs {size} bytes, but has the byte range {first}..{end} of {len(blob) - start} bytes"
+        )
     return np.frombuffer(blob, dtype, math.prod(shape), start + first).reshape(shape)
 
 

@@ -10,10 +10,10 @@ from rl4sys.errors import SpecError
 from rl4sys.spec import Columns, State
 
 OBSERVATION = "obs."
-"""Prefix of the names of observation columns, which have one row more than the trajectory has steps."""
+"""Prefix of the names of observation columns. These columns have one more row than the trajectory has steps."""
 
 MEMORY = "memory"
-"""Name of the column of the recurrent state, in trajectories and in `Policy.act`."""
+"""Name of the column with the recurrent state, in trajectories and in `Policy.act`."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class Trajectory:
     """T consecutive steps of one episode.
 
     Columns named ``obs.*`` have T + 1 rows (the last is the final observation); ``action``, ``reward`` and ``log_prob``
-    have T. If the policy has memory, ``memory`` has one row: the memory before the first step. Only the last step can
-    end the episode, so ``terminated`` and ``truncated`` are flags of the whole trajectory. A long episode may be split
-    into several trajectories with the same ``episode``, ordered by ``offset``, the number of earlier steps in it.
+    have T rows. For recurrent policies, ``memory`` has one row: the recurrent state before the first step. Only the
+    last step can end the episode, so ``terminated`` and ``truncated`` apply to the whole trajectory. A long episode may
+    be split into several trajectories with the same ``episode``, ordered by ``offset``, the number of earlier steps of
+    the episode.
     """
 
     version: int
@@ -39,7 +40,7 @@ class Trajectory:
             expected = 1 if name == MEMORY else steps + name.startswith(OBSERVATION)
             if len(column) != expected:
                 raise SpecError(
-                    f"column {name} of a trajectory of {steps} steps has {len(column)} rows; expected {expected}"
+                    f"column {name!r} of a trajectory of {steps} steps has {len(column)} rows; expected {expected}"
                 )
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """Write the tables of docs/algorithms.md: the action spaces and network types that each algorithm supports.
 
-python scripts/algorithm_table.py [--check]
+python scripts/algorithm_table.py            # write the tables
+python scripts/algorithm_table.py --check    # exit code 1 if the tables are out of date
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def tables() -> str:
 
 
 def specs(kind: ActionKind) -> list[Spec]:
-    """Return the specs to test for a kind of action; discrete kinds also with an action mask."""
+    """Return the specs to test for a kind of action: one without and, for discrete kinds, one with an action mask."""
     space = SPACES[kind]
     return [Spec(STATE, space)] if isinstance(space, Box) else [Spec(STATE, space), masked(space)]
 

@@ -1,9 +1,9 @@
-"""Check the prose of docstrings, comments and docs: openings of sentences and words to avoid.
+"""Check that docstrings and comments do not start with a question word, and that prose contains no words to avoid.
 
-    python scripts/check_prose.py            # exit code 1 if something was found
+    python scripts/check_prose.py            # exit code 1 if there are violations
     python scripts/check_prose.py --report   # also print the rate of what/that/which per 100 words
 
-A docstring or comment says what a thing is or does. One that opens with a question word ("Whether the ...") does not.
+A docstring or comment should start with a noun phrase or a verb, not with a question word ("Whether the ...").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Passage:
-    """One docstring, block of comment lines or page of prose."""
+    """Text to check: a docstring, a block of comment lines or a Markdown page."""
 
     path: Path
     line: int
@@ -38,7 +38,7 @@ class Passage:
     is_page: bool = False
 
     def problem(self) -> str | None:
-        """Describe the first violation, or return None."""
+        """Return a description of the first violation, or None."""
         avoided = AVOIDED.search(self.text)
         if avoided:
             return f"avoid {avoided[0]!r}"
@@ -47,7 +47,7 @@ class Passage:
 
 
 def passages(path: Path) -> Iterator[Passage]:
-    """Yield all prose of a file."""
+    """Yield all docstrings and comments of a source file, or the text of a Markdown page."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.suffix == ".py":
         yield from _docstrings(path, text)
@@ -69,7 +69,7 @@ def _docstrings(path: Path, text: str) -> Iterator[Passage]:
         if not isinstance(node, _DOCUMENTED):
             continue
         for child in node.body:
-            # The docstring, and the strings that document the fields above them.
+            # Docstrings, and strings below a field that document it.
             if (
                 isinstance(child, ast.Expr)
                 and isinstance(child.value, ast.Constant)
@@ -85,7 +85,7 @@ def _python_comments(path: Path, text: str) -> Iterator[Passage]:
 
 
 def _blocks(path: Path, lines: list[tuple[int, str]]) -> Iterator[Passage]:
-    """Join comments on consecutive lines."""
+    """Yield one passage for each block of comments on consecutive lines."""
     block: list[str] = []
     start = previous = -1
     for number, line in lines:
@@ -100,7 +100,7 @@ def _blocks(path: Path, lines: list[tuple[int, str]]) -> Iterator[Passage]:
 
 
 def tracked_files() -> list[Path]:
-    """List the tracked and new files that hold prose."""
+    """Return the tracked and new files that contain prose."""
     suffixes = ["*.py", "*.hpp", "*.cpp", "*.proto", "*.md", "*.yaml", "*.yml", "*.sh"]
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *suffixes]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -112,7 +112,7 @@ def tracked_files() -> list[Path]:
 
 
 def main() -> int:
-    """Print every violation and return the exit code."""
+    """Print all violations and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", action="store_true", help="print the rate of what/that/which per 100 words")
     report = parser.parse_args().report

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generate the Python descriptor and type stubs from proto/. Both are committed, and a test checks that they are
-# up to date.
+# Generate the Python descriptor and the type stubs of the wire protocol from proto/. Both are in the repository, and a
+# test checks that they are up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-rl4sys/wire}

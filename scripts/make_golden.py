@@ -1,11 +1,12 @@
-"""Write the golden files for tests of all implementations of policy programs.
+"""Write the golden files, which test that all implementations of policy programs make the same decisions.
 
     python scripts/make_golden.py [directory]
 
-Each case has a snapshot, ``<case>.safetensors``, and decisions of the numpy implementation,
-``<case>.decisions.safetensors``: rows, masks, actions and log-probabilities, drawn from one stream with its key in the
-metadata, and the memory after each decision; the initial memory is zero. ``moved.delta`` turns the snapshot
-``squashed_mode`` into ``moved``; the message files contain the full model and the delta as sent by a server.
+Each case has two files. ``<case>.safetensors`` is a snapshot. ``<case>.decisions.safetensors`` has decisions of the
+numpy implementation with this snapshot: observation rows, masks, actions, log-probabilities and, for recurrent
+policies, the memory after each decision. The initial memory is zero. The metadata has the key of the random draws.
+``moved.delta`` is the delta from the snapshot ``squashed_mode`` to the snapshot ``moved``. The ``.message`` files are
+the messages in which a server sends the full model and the delta.
 
 All random numbers come from `Draws`, which is the same on every machine. Results of ``exp`` and ``log`` may differ in
 the last digit between builds of numpy, and compressed deltas between releases of zlib.
@@ -37,7 +38,7 @@ INPUTS = 8
 
 @dataclass(frozen=True)
 class Case:
-    """Policy to generate: a sequence of layers and a head, with the key of its random draws."""
+    """Policy to generate: a sequence of layers and a head, and the key of its random draws."""
 
     action: Space
     head: str
@@ -47,7 +48,7 @@ class Case:
     masked: bool = False
     normalized: bool = False
     gain: float = 2.0
-    """Scale of the head's inputs; smaller for heads whose log-probability amplifies float32 rounding."""
+    """Scale of the head's inputs. Use a smaller scale if the log-probability of the head amplifies rounding errors."""
 
     @property
     def outputs(self) -> int:
@@ -60,7 +61,7 @@ class Case:
         return Spec({"state": Box((INPUTS - 2,)), "grid": Box((2, 1))} | mask, self.action)
 
     def compose(self, maker: Maker) -> Operation:
-        """Add the operations of the body to `maker` and return the head."""
+        """Add the operations of the policy body to `maker` and return the head."""
         if self.normalized:
             maker.normalize(INPUTS)
         sizes = (INPUTS, *self.hidden)
@@ -134,7 +135,7 @@ class Maker:
         return Operation(case.head, (), {"epsilon": 0.3} if case.head == "epsilon_greedy" else {})
 
     def add(self, name: str, *inputs: int, weights: dict[str, Array] | None = None, **options: float) -> int:
-        """Add an operation and return the number of its value."""
+        """Add an operation to the body and return the number of its output value."""
         named = {f"{name}{len(self.body)}.{weight}": array for weight, array in (weights or {}).items()}
         self.weights |= named
         self.body.append(Operation(name, tuple(named), options, inputs))
@@ -165,7 +166,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Composed:
-    """Policy of program format 2, whose operations take any earlier values as inputs."""
+    """Policy of program format 2, in which an operation can take any earlier values as inputs."""
 
     spec: Spec
     key: int
@@ -174,7 +175,7 @@ class Composed:
 
 
 def compose_cnn(maker: Maker) -> Operation:
-    """Compose a policy for a 5 x 5 x 2 image and 2 numbers; its 4 action values are expectations over 5 atoms."""
+    """Compose a policy for a 5 x 5 x 2 image and a vector of length 2; its 4 Q-values are expectations over 5 atoms."""
     maker.add("slice", 0, start=0, length=50)
     maker.add("scale", factor=0.75)
     maker.conv2d(3, 2, 6, height=5, width=5, stride=1, padding=1)
@@ -191,7 +192,7 @@ def compose_cnn(maker: Maker) -> Operation:
 
 
 def compose_items(maker: Maker) -> Operation:
-    """Compose a policy for 5 items of 3 numbers and 2 global numbers; it scores each item and one extra action."""
+    """Compose a policy for 5 items of 3 features and a vector of length 2; it scores each item and one extra action."""
     jobs = maker.add("slice", 0, start=0, length=15)
     load = maker.add("slice", 0, start=15, length=2)
     maker.add("join_rows", jobs, load, rows=5)
@@ -223,7 +224,7 @@ def compose_gru(maker: Maker) -> Operation:
 
 
 def compose_lstm(maker: Maker) -> Operation:
-    """Compose an LSTM followed by a GRU; their memories are in reverse order with a gap between them."""
+    """Compose a policy with an LSTM and then a GRU. In the memory, the GRU is first and a gap separates the two."""
     maker.cell("lstm", 4, INPUTS, 9, memory=8)
     maker.cell("gru", 3, 9, 6, memory=0)
     maker.layer(6, 3)
@@ -232,7 +233,7 @@ def compose_lstm(maker: Maker) -> Operation:
 
 
 def compose_noise(maker: Maker) -> Operation:
-    """Compose a policy with random noise in the body and a deterministic head."""
+    """Compose a policy with random noise in its body and a deterministic head."""
     noise = maker.add("noise", size=4, scale=0.5)
     silence = maker.add("noise", size=2, scale=0.0)
     maker.add("concat", 0, noise, silence)
@@ -242,7 +243,7 @@ def compose_noise(maker: Maker) -> Operation:
 
 
 def compose_noisy(maker: Maker) -> Operation:
-    """Compose a policy of noisy linear layers, one of them applied to several rows."""
+    """Compose a policy of noisy linear layers, one of which is applied to several rows."""
     for inputs, outputs, rows in ((INPUTS, 12, 1), (4, 5, 3), (15, 4, 1)):
         shapes = {"weight": (outputs, inputs), "bias": (outputs,)}
         weights = {name: maker.uniform(*shape, scale=1.0 / np.sqrt(inputs)) for name, shape in shapes.items()}
@@ -272,7 +273,7 @@ def make_snapshot(case: Case | Composed) -> Snapshot:
 
 
 def decide(case: Case | Composed, snapshot: Snapshot) -> bytes:
-    """Return the decisions of the numpy implementation, row by row, as safetensors."""
+    """Return decisions of the numpy implementation for random rows, as safetensors."""
     random, inputs = Draws(case.key, 2 * 10**9), input_size(case.spec)
     rows = (4.0 * random.uniforms(DECISIONS * inputs).reshape(-1, inputs) - 2.0).astype(np.float32)
     program = NumpyProgram(snapshot.program, snapshot.weights, inputs)
@@ -310,7 +311,7 @@ def move(snapshot: Snapshot) -> Snapshot:
 
 
 def make_messages(base: bytes, moved: bytes) -> dict[str, bytes]:
-    """Return the delta of two snapshots and the server messages with the first as full model and the delta."""
+    """Return the delta between two snapshots, and the server messages with the first snapshot and with the delta."""
     compressed = make_delta(base, moved)
     assert compressed is not None, "small weight changes should give a small delta"
     full = SnapshotMessage(version=1, digest=digest(base), full=base)

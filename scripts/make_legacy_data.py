@@ -1,10 +1,12 @@
-"""Write ``tests/data/legacy``: files of an earlier version of RL4Sys, and expected facts computed by it.
+"""Write test data with an earlier version of RL4Sys, to test that the current version can read its files.
 
     python3 scripts/make_legacy_data.py OLD/.venv/bin/python OLD/build/cpp/tests/drive
 
-``OLD`` is a checkout of the earlier version with its own environment and its C++ client built. The old version writes
-every file: runs by ``train``, ``sweep`` and ``tune``, a server root by ``serve``, spools by killed clients. The config
-files in ``tests/data/legacy/configs`` are written by hand and only read. Takes about two minutes.
+``OLD`` is a checkout of the earlier version with its own Python environment and with its C++ client built. The script
+writes to ``tests/data/legacy``, in about two minutes. The earlier version writes all files there: runs with ``train``,
+``sweep`` and ``tune``, a server root with ``serve``, and the spools of killed clients. It also computes the expected
+facts about these files. The config files in ``tests/data/legacy/configs`` are written by hand; the script only copies
+them.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ _RUNS: dict[str, tuple[Settings, int, int]] = {
     "bc": (offline("bc", {"actor": _MLP}), 200, 300),
     "iql": (offline("iql", _ACTOR_CRITIC), 200, 300),
 }
-"""Settings, total steps, and total steps after a resume, by run name."""
+"""Settings, total number of steps, and total number of steps after a resume, by run name."""
 
 _LIVE = {
     "observation": 4,
@@ -144,7 +146,7 @@ _SERVER = {
 
 
 class Maker:
-    """Runs programs of the earlier version in a temporary folder."""
+    """Runs programs of the earlier version in a temporary directory."""
 
     def __init__(self, python: Path, drive: Path, folder: Path) -> None:
         self._python, self._drive, self._folder = python, drive, folder
@@ -171,7 +173,7 @@ class Maker:
 
     @contextmanager
     def running(self, *command: str) -> Iterator[subprocess.Popen[str]]:
-        """Start a process and kill it at the end of the block unless it has ended."""
+        """Start a process, and kill it at the end of the `with` block if it still runs."""
         with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, text=True) as process:
             try:
                 yield process
@@ -186,7 +188,7 @@ class Maker:
 
     @contextmanager
     def server(self) -> Iterator[str]:
-        """Serve at the yielded address; stop cleanly at the end of the block."""
+        """Run a server and yield its address; stop the server with SIGTERM at the end of the `with` block."""
         config = self.write("server.json", _SERVER)
         command = self._command("serve", "--port", "0", "--root", "live_root", "--config", config)
         with self.running(*command) as process:
@@ -241,7 +243,7 @@ def experiment(name: str, settings: Settings, steps: int, eval_frequency: int = 
 
 
 def make_live(maker: Maker, folder: Path) -> None:
-    """Make a server root with two policies, and spools of two clients killed while the server was away."""
+    """Create a server root with two policies, and the spools of two clients killed while the server was stopped."""
     with maker.server() as address:
         clients = {
             name: maker.write(f"clients/{name}.json", live_client(name, policy, size, address))
@@ -279,10 +281,10 @@ def has_spooled(client: Path) -> bool:
 
 
 def make_runs(maker: Maker) -> Settings:
-    """Train all runs; return the directory and the total steps after a resume by name."""
+    """Train all runs; return for each name the run directory and the total number of steps after a resume."""
     plan: Settings = {}
     for name, (settings, steps, resume_to) in _RUNS.items():
-        # Most runs are evaluated only at the end: their best checkpoint is then the latest, which saves space.
+        # Most runs are evaluated only at the end. Their best checkpoint is then the latest one, which saves disk space.
         config = experiment(name, settings, steps, 100 if name in ("ppo", "dqn") else steps)
         maker.rl4sys("train", maker.write(f"{name}.json", config), "--root", "runs")
         plan[name] = (maker.find(f"runs/{name}_2*").name, resume_to)
@@ -301,7 +303,7 @@ def last_step(run: Path) -> int:
 
 
 def make_series(maker: Maker) -> Settings:
-    """Make a sweep stopped during its second trial, and a finished study."""
+    """Create a sweep that is stopped during its second trial, and a completed study."""
     maker.write("base.json", experiment("base", on_policy("ppo", **_PPO), 256))
     sweep = {
         "base_config": "base.json",
@@ -326,7 +328,7 @@ def make_series(maker: Maker) -> Settings:
 
 
 def clean(folder: Path) -> None:
-    """Remove plots, logs, empty folders and details of the machine; fold write-ahead logs into their databases."""
+    """Remove plots, logs, empty directories and details of the machine; merge write-ahead logs into their databases."""
     for path in folder.rglob("*.db"):
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -338,7 +340,7 @@ def clean(folder: Path) -> None:
 
 
 def remove_generated(folder: Path) -> None:
-    """Remove plots, logs and empty folders."""
+    """Remove plots, logs and empty directories."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.suffix in (".png", ".log"):
             path.unlink()
@@ -347,7 +349,7 @@ def remove_generated(folder: Path) -> None:
 
 
 def replace_links(folder: Path) -> None:
-    """Replace links to checkpoints by text files with the target; archives and some systems do not keep links."""
+    """Replace links to checkpoints with text files that contain the target, because archives may not keep links."""
     for link in [path for path in folder.rglob("*") if path.is_symlink()]:
         target = link.readlink()
         link.unlink()
@@ -362,7 +364,7 @@ def anonymize(provenance: Path) -> None:
 
 
 def write_expected(maker: Maker, data: Path, plan: Settings) -> None:
-    """Write the expected facts. They are computed on a copy of the data, because resuming changes the data."""
+    """Write the expected facts, computed on a copy of the data, because resuming a run changes its files."""
     expected = data / "expected"
     expected.mkdir()
     with tempfile.TemporaryDirectory() as name:
@@ -377,7 +379,7 @@ def write_expected(maker: Maker, data: Path, plan: Settings) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python", type=Path, help="Python of the earlier version")
-    parser.add_argument("drive", type=Path, help="its C++ client program build/cpp/tests/drive")
+    parser.add_argument("drive", type=Path, help="program build/cpp/tests/drive of the earlier version")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

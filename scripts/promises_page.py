@@ -1,4 +1,4 @@
-"""Write docs/documents.md from the ledger of promises in tests/promises/ledger.
+"""Write docs/documents.md, the page with the equivalents of earlier names, from the ledger in tests/promises/ledger.
 
 python scripts/promises_page.py            # write the page
 python scripts/promises_page.py --check    # exit code 1 if the page is out of date
@@ -7,6 +7,7 @@ python scripts/promises_page.py --check    # exit code 1 if the page is out of d
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -16,16 +17,25 @@ sys.path.insert(0, str(ROOT))
 from tests.promises.ledger import Promise, read_ledger, titles  # noqa: E402 - needs the path above
 
 PAGE = ROOT / "docs" / "documents.md"
-INTRODUCTION = """# If you come with one of the documents
+INTRODUCTION = """# Equivalents of earlier names
 
-This page lists each command, flag, class, file and feature of the documents that RL4Sys unites, with its place today.
-"as typed" means that the line of the document works unchanged from a checkout. The rows are checked by
-`tests/promises`; `scripts/promises_page.py` writes the page from the same data.
+On this page you can find the current equivalent of every command, flag, class, file and feature that is described in
+five earlier documents. RL4Sys replaces the designs in these documents. For example:
+
+    python scripts/train.py --config configs/experiments/ppo_cartpole.yaml    # command in a document
+    rl4sys train ppo_cartpole                                                 # current equivalent
+
+The documents are:
+
+{contents}
+
+*Unchanged* means that the command, flag, class or file works in a checkout of RL4Sys exactly as in the document. The
+tests in `tests/promises` check every row. `scripts/promises_page.py` generates this page.
 """
 
 
 def main() -> int:
-    """Write or check the page and return the exit code."""
+    """Write the page, or compare it with the ledger; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only compare; exit code 1 if the page is out of date")
     text = page()
@@ -40,22 +50,26 @@ def main() -> int:
 
 def page() -> str:
     """Return the text of the page."""
-    sections = [
-        f"## {titles()[name][0].upper()}{titles()[name][1:]}\n\n{table(rows)}" for name, rows in read_ledger().items()
-    ]
-    return "\n".join([INTRODUCTION, *sections])
+    headings = {name: f"{title[0].upper()}{title[1:]}" for name, title in titles().items()}
+    contents = "\n".join(f"- [{heading}](#{_anchor(heading)})" for heading in headings.values())
+    sections = [f"## {headings[name]}\n\n{table(rows)}" for name, rows in read_ledger().items()]
+    return "\n".join([INTRODUCTION.format(contents=contents), *sections])
 
 
 def table(rows: list[Promise]) -> str:
-    lines = ["| in the document | now | change |", "|---|---|---|"]
-    return (
-        "\n".join([*lines, *(f"| {_cell(row.promise)} | {_cell(_now(row))} | {_cell(row.became)} |" for row in rows)])
-        + "\n"
-    )
+    """Return a Markdown table with one row per promise."""
+    lines = ["| in the document | current equivalent | note |", "|---|---|---|"]
+    lines += [f"| {_cell(row.shown or row.promise)} | {_cell(_now(row))} | {_cell(row.became)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub generates for a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def _now(row: Promise) -> str:
-    return f"planned, with {row.planned}" if row.planned else row.now
+    return f"not available yet; planned feature: {row.planned}" if row.planned else row.now
 
 
 def _cell(text: str) -> str:

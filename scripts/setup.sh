@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up a fresh Debian machine with Python 3.11: system packages, virtual environment, compiled core.
+# Set up a Debian machine with Python 3.11: system packages, virtual environment, compiled native core.
 # make runs this script if one of its inputs has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install the build dependencies of the C++ client on Debian: gRPC, protobuf, JSON and test libraries, and Box2D for an
-# example.
+# Install the build dependencies of the C++ client on Debian: gRPC, protobuf, JSON and test libraries, and Box2D for the
+# Lunar Lander example.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh

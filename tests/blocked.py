@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Blocker())
 
 
 def environment_without(folder: Path, *modules: str) -> dict[str, str]:
-    """Return the variables of a process that cannot import the modules. ``folder`` receives the import hook."""
+    """Return environment variables that block the import of modules. The import hook is written to ``folder``."""
     (folder / "sitecustomize.py").write_text(_HOOK.format(blocked=set(modules)))
     return {**os.environ, "PYTHONPATH": str(folder)}
 

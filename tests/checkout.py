@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def copy_checkout(target: Path, *skipped: str) -> list[str]:
-    """Copy the tracked and new files, except those below ``skipped``; return their names."""
+    """Copy the tracked and new files, except those below ``skipped``. Returns the names of the copied files."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     names = [name for name in names if (ROOT / name).exists() and not name.startswith(skipped)]

@@ -27,7 +27,7 @@ use_threads(1)
 
 
 def undefined_names(core: Any) -> list[str]:
-    """Return the classes, methods and functions of _core.pyi that the compiled core lacks."""
+    """Return the classes, methods and functions that _core.pyi declares and the compiled core lacks."""
     declared = ast.parse((ROOT / "rl4sys/_core.pyi").read_text()).body
     names = [node.name for node in declared if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     for node in declared:
@@ -48,7 +48,7 @@ def _check_native_core() -> None:
     """Stop the test run unless it uses the installed native core, built from the current sources.
 
     With a non-editable install the package at the repository root shadows the installed one. All tests would then use
-    the numpy form, and the tests of the native core would be skipped. RL4SYS_NUMPY=1 requests that.
+    the numpy form, and the tests of the native core would be skipped. Set RL4SYS_NUMPY=1 to request this mode.
     """
     if os.environ.get("RL4SYS_NUMPY") == "1":
         return

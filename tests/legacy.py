@@ -1,7 +1,7 @@
 """Facts about files of an earlier version, computed with public entry points only.
 
-`scripts/make_legacy_data.py` runs this module with the Python of the earlier version and stores the results;
-`tests/test_legacy_formats.py` computes them with the present version and expects equality.
+`scripts/make_legacy_data.py` runs this module in the environment of the earlier version and stores the facts.
+`tests/test_legacy_formats.py` computes the facts with the current version and expects the same results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 
 
 def command(*arguments: str | Path) -> str:
-    """Run a command of ``rl4sys`` in this process and return its standard output; raises if it fails."""
+    """Run a command of ``rl4sys`` in this process and return its output. Raises AssertionError if the command fails."""
     (script,) = entry_points(group="console_scripts", name="rl4sys")
     out, err, code = io.StringIO(), io.StringIO(), 0
     with patch.object(sys, "argv", ["rl4sys", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
@@ -49,7 +49,7 @@ def command(*arguments: str | Path) -> str:
 
 
 def stored_run(path: Path) -> Facts:
-    """Policy and evaluation of the latest checkpoint, and the record printed by ``show``."""
+    """Return the policy and evaluation of the latest checkpoint, and the record printed by ``show``."""
     evaluation = json.loads(command("evaluate", path, "--episodes", str(EVALUATION_EPISODES), "--json"))
     shown = json.loads(command("show", path, "--json"))
     return {
@@ -68,7 +68,7 @@ def resumed_run(path: Path, total_timesteps: int) -> Facts:
 
 
 def recorded(path: Path) -> Facts:
-    """Deterministic outputs of a run: metrics, digests of experience, weights of the latest checkpoint."""
+    """Return the deterministic outputs of a run: metrics, digests of experience, weights of the latest checkpoint."""
     return {
         "status": json.loads((path / "status.json").read_text())["status"],
         "metrics": _rows(path / "metrics.jsonl"),
@@ -85,7 +85,7 @@ def listed(root: Path) -> list[Facts]:
 
 
 def policy(path: Path) -> Facts:
-    """Greedy and sampled actions for fixed observations in three consecutive steps of four episodes."""
+    """Return greedy and sampled actions for fixed observations, in three consecutive steps of four episodes."""
     loaded = load_policy(path)
     return {
         "version": loaded.version,
@@ -127,7 +127,7 @@ def _tensors(path: Path) -> Iterator[str]:
 
 
 def series(path: Path) -> Facts:
-    """Ranking and trials of a sweep or of a study."""
+    """Return the ranking and the trials of a sweep or study."""
     trials = json.loads((path / "plan.json").read_text())["trials"]
     return {
         "ranking": json.loads((path / "ranking.json").read_text()),
@@ -136,7 +136,7 @@ def series(path: Path) -> Facts:
 
 
 def journal(path: Path) -> Facts:
-    """Contents of the journal of a live policy."""
+    """Return the number of rows and steps in the journal of a hosted policy, and its clients."""
     with closing(sqlite3.connect(path)) as database:
         rows, steps = database.execute("SELECT COUNT(*), SUM(steps) FROM trajectories").fetchone()
         clients = database.execute("SELECT client, instance, sequence FROM clients ORDER BY client, instance")
@@ -144,7 +144,7 @@ def journal(path: Path) -> Facts:
 
 
 def spool(directory: Path) -> Facts:
-    """Frames in the spool of one client instance."""
+    """Return the sequence numbers, steps and bytes in the spool of one client instance."""
     sequences, steps, total = [], 0, 0
     for segment in sorted(directory.glob("*.segment")):
         content, position = segment.read_bytes(), 0
@@ -158,7 +158,7 @@ def spool(directory: Path) -> Facts:
 
 
 def live(data: Path) -> Facts:
-    """Policies of a server root, and the spools of clients."""
+    """Return the facts of all policies below a server root, and of the spools of clients."""
     policies = {
         path.name: {
             "journal": journal(path / "journal.db"),
@@ -172,7 +172,7 @@ def live(data: Path) -> Facts:
 
 
 def migrated(path: Path) -> Facts:
-    """A config file rewritten by ``config migrate``; for experiments also all settings with their defaults."""
+    """Return a config file as rewritten by ``config migrate``; for experiments also all settings with defaults."""
     import yaml
 
     result = path.with_name(f"migrated_{path.name}")
@@ -191,7 +191,7 @@ def machine(run: Path) -> Facts:
 
 
 def drive(agent: RL4SysAgent, steps: int, pause_seconds: float = 0.0) -> None:
-    """Control CartPole with an agent; the last episode is truncated."""
+    """Control CartPole with an agent for a number of steps. The last episode is truncated."""
     import gymnasium
 
     system, trajectory = gymnasium.make("CartPole-v1", max_episode_steps=40), None
@@ -212,7 +212,7 @@ def _rows(path: Path) -> list[Facts]:
 
 
 def _expected_runs(data: Path, plan: Path) -> Facts:
-    """Facts of all runs; ``plan`` names for each the directory and the step to resume to."""
+    """Return the facts of all runs. The file ``plan`` has the directory of each run and the step to resume to."""
     facts: Facts = {"machine": {}, "list": listed(Path("runs")), "runs": {}, "sweep": {}, "study": {}}
     wanted = json.loads(plan.read_text())
     for name, (directory, total) in wanted["runs"].items():

@@ -1,4 +1,4 @@
-"""Helpers for tests with a real server process: the server, and a client that sends single protocol messages."""
+"""Helpers for tests with a real server: its process, and a client that sends single protocol messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL_PPO = {
 }
 WAIT_SECONDS = 60.0
 LEARNING_SECONDS = 180.0
-"""Timeout for a learner to catch up; on a busy machine, it may have to learn the steps of two minutes."""
+"""Timeout in seconds for a learner to process all waiting steps, even those of two minutes on a busy machine."""
 
 
 def free_port() -> int:
@@ -49,7 +49,7 @@ class LiveServer:
     """Process of ``rl4sys serve`` on a free loopback port, which can be killed, stopped and restarted."""
 
     folder: Path | None = None
-    """Working directory of the server; None for that of the tests."""
+    """Working directory of the server; None for the working directory of the tests."""
 
     def __init__(self, root: Path, *options: str) -> None:
         self.root, self._options = root, options
@@ -117,7 +117,7 @@ class LiveServer:
         return eventually(check, LEARNING_SECONDS)
 
     def archived_steps(self, policy_id: str) -> int:
-        """Return the number of steps in the journal of a policy; all of them with `journal: archive`."""
+        """Return the number of steps in the journal of a policy. With `journal: archive`, it contains all steps."""
         return sum(len(trajectory) for trajectory in read_trajectories(self.root / policy_id))
 
 
@@ -133,13 +133,13 @@ def running_server(root: Path, *options: str) -> Iterator[LiveServer]:
 
 
 def eventually(check: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
-    """Call `check` until it returns a true value, and return that; fail after a timeout."""
+    """Call `check` until it returns a true value, and return this value. Fails after a timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := check():
             return result
         time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {check}")
+    raise AssertionError(f"the condition was not met within {seconds} s: {check}")
 
 
 class WireClient:
@@ -173,7 +173,7 @@ class WireClient:
         self.send(ClientMessage(trajectories=Trajectories(trajectory=contents)))
 
     def receive_any(self, *kinds: str) -> tuple[str, Any]:
-        """Return kind and content of the next message of one of `kinds`; skip all others."""
+        """Return the kind and content of the next message of one of `kinds`. Other messages are skipped."""
         for message in self._incoming:
             kind = message.WhichOneof("kind")
             if kind in kinds:
@@ -181,7 +181,7 @@ class WireClient:
         raise AssertionError(f"the stream ended before any of {kinds}")
 
     def receive(self, kind: str) -> Any:
-        """Return the next message of `kind`; skip all others."""
+        """Return the next message of `kind`. Other messages are skipped."""
         for message in self._incoming:
             if message.WhichOneof("kind") == kind:
                 return getattr(message, kind)
@@ -201,7 +201,7 @@ class WireClient:
         raise AssertionError("the stream ended without an error")
 
     def wait_for_refusal(self) -> Problem:
-        """Return the problem sent before the server ends the stream."""
+        """Return the Problem message that the server sends before it ends the stream."""
         problem = self.receive("problem")
         assert self.wait_for_error().code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE)
         return problem
@@ -223,7 +223,7 @@ def _as_bytes(message: ClientMessage | bytes) -> bytes:
 
 
 def make_trajectory(sequence: int, *, version: int = 0, steps: int = 32, **changes: Any) -> bytes:
-    """Encode a trajectory with random data, seeded by `sequence`."""
+    """Return an encoded trajectory with random data; the seed is `sequence`."""
     rng = np.random.default_rng(sequence)
     columns = {
         "obs.state": rng.standard_normal((steps + 1, 3)).astype(np.float32),

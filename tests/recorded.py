@@ -23,7 +23,7 @@ PENDULUM = Spec({"state": Box((3,), low=(-1, -1, -8), high=(1, 1, 8))}, Box((1,)
 
 
 def balance(state: Array, rng: np.random.Generator | None = None) -> int:
-    """Push towards the falling pole; balances it for all 500 steps."""
+    """Push the cart towards the falling pole; this policy balances the pole for all 500 steps."""
     return int(state[2] + 0.3 * state[3] + 0.02 * state[0] + 0.05 * state[1] > 0)
 
 
@@ -56,7 +56,7 @@ def record(
 
 
 def write_journal(run: Path, trajectories: Sequence[Trajectory], spec: Spec = CARTPOLE) -> Path:
-    """Write trajectories to a journal, as a server does."""
+    """Write trajectories to a journal, as a server does, and return its run directory."""
     directory = RunDirectory(run)
     directory.create_folders()
     directory.write_live_config({"spec": spec.to_json()})
@@ -71,7 +71,7 @@ def write_journal(run: Path, trajectories: Sequence[Trajectory], spec: Spec = CA
 
 
 def write_minari_dataset(name: str, trajectories: Sequence[Trajectory], environment: str = "CartPole-v1") -> None:
-    """Write a Minari dataset to the local datasets."""
+    """Write trajectories as a Minari dataset to the local Minari storage."""
     made = gymnasium.make(environment)
     episodes = [
         EpisodeBuffer(

@@ -1,4 +1,4 @@
-"""Commands typed in the folders of a checkout."""
+"""Documented commands, run in the folders of a checkout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CheckoutServer(LiveServer):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckoutServer]:
     server = CheckoutServer(tmp_path_factory.mktemp("checkout"))
-    # Would be imported instead of the package if the folder of the script stayed on the path.
+    # Python would import this file instead of the package if the folder of the script stayed on the path.
     (server.folder / "typer.py").write_text("raise AssertionError('the folder of the script is on the path')")
     server.start()
     yield server
@@ -68,7 +68,9 @@ def fly(command: Sequence[str], server: LiveServer, *options: str, folder: Path 
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else value,
 )
-def test_lander_flies_as_typed(command: list[str], policy: str, algorithm: str, server: CheckoutServer) -> None:
+def test_documented_lander_command_runs(
+    command: list[str], policy: str, algorithm: str, server: CheckoutServer
+) -> None:
     output = fly(command, server, *SHORT)
     assert "3 episodes" in output
     assert "dropped 0" in output
@@ -76,7 +78,7 @@ def test_lander_flies_as_typed(command: list[str], policy: str, algorithm: str, 
     assert found.algorithm == algorithm
 
 
-def test_event_files_are_below_the_algorithm_in_logs(server: CheckoutServer) -> None:
+def test_event_files_are_linked_below_their_algorithm(server: CheckoutServer) -> None:
     fly(["lunar_lander.py"], server, *SHORT, "--client-id", "logged")
     linked = server.root / "rl4sys-ppo-info/logged"
     assert linked.resolve() == (server.root / "logged/logs").resolve()
@@ -84,7 +86,7 @@ def test_event_files_are_below_the_algorithm_in_logs(server: CheckoutServer) -> 
     assert not list(server.root.glob("rl4sys-dqn-info/logged"))
 
 
-def test_links_follow_a_policy_to_its_algorithm_after_a_restart(server: CheckoutServer) -> None:
+def test_event_file_link_moves_if_the_algorithm_changes(server: CheckoutServer) -> None:
     fly(["lunar_lander.py"], server, *SHORT, "--client-id", "moved")
     server.stop()
     shutil.rmtree(server.root / "moved")
@@ -93,7 +95,7 @@ def test_links_follow_a_policy_to_its_algorithm_after_a_restart(server: Checkout
     assert [path.parent.name for path in server.root.glob("rl4sys-*-info/moved")] == ["rl4sys-dqn-info"]
 
 
-def test_tensorboard_follows_the_links(tmp_path: Path) -> None:
+def test_tensorboard_reads_linked_event_files(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
     logs = tmp_path / "policy/logs"
@@ -113,7 +115,7 @@ def test_documented_client_file_works_with_the_shipped_lander(server: CheckoutSe
     server.wait_for_policy("luna-landing", lambda policy: policy.version >= 1 and policy.steps_refused == 0)
 
 
-def test_files_beside_a_script_shadow_no_module(server: CheckoutServer, tmp_path: Path) -> None:
+def test_files_next_to_a_script_do_not_shadow_modules(server: CheckoutServer, tmp_path: Path) -> None:
     for name in ("lunar_lander.py", "lunar_lander_dqn.py", "luna_conf.json", "luna_dqn_conf.json"):
         shutil.copy(LUNAR / name, tmp_path)
     (tmp_path / "gymnasium.py").write_text("raise AssertionError('the folder of the script is on the path')")
@@ -129,7 +131,7 @@ def test_proto_script_generates_the_committed_files(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (ROOT / "rl4sys/wire" / name).read_bytes()
 
 
-def test_proto_script_without_grpcio_tools_names_the_remedy(tmp_path: Path) -> None:
+def test_proto_script_without_grpcio_tools_prints_the_install_command(tmp_path: Path) -> None:
     done = subprocess.run(
         ["./generate_proto.sh", str(tmp_path)],
         cwd=ROOT / "rl4sys/proto",
@@ -159,11 +161,11 @@ def test_cppclient_configures_the_client_with_tests_and_examples(tmp_path: Path)
     assert "rl4sys_tests" in tests
 
 
-def test_cppclient_without_libraries_names_the_set_up_script(tmp_path: Path) -> None:
+def test_cppclient_without_libraries_prints_the_setup_script(tmp_path: Path) -> None:
     configured = configure_cpp(
         tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
     )
     assert configured.returncode != 0
     message = " ".join(configured.stderr.split())
-    assert "The C++ client needs gRPC, GTest. Install it on Debian or Ubuntu with: bash" in message
+    assert "The C++ client needs the missing packages gRPC, GTest. On Debian or Ubuntu, run: bash" in message
     assert "scripts/setup_cpp.sh" in message

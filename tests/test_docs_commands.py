@@ -1,4 +1,4 @@
-"""Commands in the docs and in help texts exist, with all their options."""
+"""All commands and options in the docs and in help texts exist."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cli() -> Any:
 
 
 def problem(text: str) -> str | None:
-    """Return an error message for an unknown command or option, or None."""
+    """Return an error message if a command or option is unknown, or None."""
     words = shlex.split(text.partition("|")[0], comments=True)[1:]
     command = cli()
     while words and hasattr(command, "commands") and not words[0].startswith("-"):

@@ -1,4 +1,4 @@
-"""Missing packages are reported as one sentence with the command that installs them."""
+"""Missing packages are reported in one sentence with the command that installs them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRAIN = ["-m", "rl4sys", "train", "ppo_cartpole"]
         ("typer", ["-m", "rl4sys", "list"], "rl4sys: this command needs typer"),
     ],
 )
-def test_missing_package_is_one_message_without_traceback(
+def test_missing_package_is_reported_in_one_line_without_traceback(
     missing: str, arguments: list[str], message: str, tmp_path: Path
 ) -> None:
     words = [str(ROOT / word) if word.endswith(".py") and "/" in word else word for word in arguments]
@@ -57,7 +57,7 @@ def test_missing_package_is_one_message_without_traceback(
     assert done.stderr == f"{message}, {remedy}\n"
 
 
-def test_message_names_extra_and_alternative() -> None:
+def test_error_message_contains_extra_and_alternative() -> None:
     error = missing_package("logging.mlflow", "mlflow.tracking", "turn the setting off")
     assert str(error) == (
         "logging.mlflow needs mlflow, which is not installed; turn the setting off, or install it in a checkout of "
@@ -65,25 +65,25 @@ def test_message_names_extra_and_alternative() -> None:
     )
 
 
-def test_only_packages_of_extras_are_reported() -> None:
+def test_error_for_missing_module_without_extra_is_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named 'of_a_plugin'"), needed_by("this command"):
         import of_a_plugin  # noqa: F401
 
 
-def test_installed_packages_pass_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_only_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     check_installed("a server", "torch", "gymnasium")
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtraError, match="a server needs gymnasium, which"):
         check_installed("a server", "torch", "gymnasium")
 
 
-def test_every_requirement_has_its_extra() -> None:
+def test_every_requirement_is_assigned_to_its_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     client = tomllib.loads((ROOT / "packaging/client/pyproject.toml").read_text())["project"]["dependencies"]
     extras = {**project["optional-dependencies"], "train": set(project["dependencies"]) - set(client)}
     reported = {(name, extra_of(module)) for module, names in packages_distributions().items() for name in names}
     required = {(Requirement(line).name, extra) for extra, lines in extras.items() for line in lines}
-    # Minari imports pillow and raises an error of its own.
+    # Minari imports pillow and raises its own error if pillow is missing.
     required = {(name, extra) for name, extra in required if extra not in ("all", "dev") and name != "pillow"}
     installed = {(name, extra) for name, extra in required if name in {name for name, _ in reported}}
     assert len(installed) > 15

@@ -1,4 +1,4 @@
-"""Modules that clients and read-only commands must not load."""
+"""Modules that clients and read-only commands must not import."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def loaded_by(code: str) -> set[str]:
     )
 
 
-def test_client_loads_no_torch_gymnasium_or_pandas() -> None:
+def test_client_does_not_import_torch_gymnasium_or_pandas() -> None:
     loaded = loaded_by("import rl4sys.client")
     assert "rl4sys.client" in loaded
     assert not loaded & {"torch", "gymnasium", "pandas", "matplotlib", "typer", "rich", "tensorboard", "wandb"}
 
 
-def test_help_imports_no_torch() -> None:
+def test_command_line_app_does_not_import_torch() -> None:
     assert "torch" not in loaded_by("import rl4sys.cli.app")
 
 
@@ -46,7 +46,7 @@ READ_ONLY_COMMANDS = [
 
 
 @pytest.mark.parametrize("command", READ_ONLY_COMMANDS, ids=" ".join)
-def test_commands_that_only_read_files_load_no_torch(tmp_path: Path, command: list[str]) -> None:
+def test_read_only_commands_do_not_import_torch(tmp_path: Path, command: list[str]) -> None:
     make_run(tmp_path, "pole")
     make_run(tmp_path, "other", settings={"algorithm": {"lr": 0.01}})
     arguments = [word.format(root=tmp_path) for word in command]
@@ -56,7 +56,7 @@ def test_commands_that_only_read_files_load_no_torch(tmp_path: Path, command: li
     assert not loaded & {"torch", "gymnasium"}
 
 
-def test_analyze_reads_solved_threshold_without_torch(tmp_path: Path) -> None:
+def test_analyze_reads_solved_threshold_without_importing_torch(tmp_path: Path) -> None:
     make_run(tmp_path, "pole", settings={"environment": {"wrapper": "gym"}})
     code = f"from rl4sys.cli.app import app\napp(['analyze', '{tmp_path}/pole'], standalone_mode=False)"
     loaded = loaded_by(code)
@@ -82,13 +82,13 @@ MODULES_WITHOUT_TORCH = [
 
 
 @pytest.mark.parametrize("module", MODULES_WITHOUT_TORCH)
-def test_modules_that_read_runs_load_no_torch(module: str) -> None:
+def test_modules_that_read_runs_do_not_import_torch(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module in loaded
     assert not loaded & {"torch", "gymnasium"}
 
 
-def test_composing_overriding_and_migrating_a_config_loads_no_torch() -> None:
+def test_config_handling_does_not_import_torch() -> None:
     code = """
 from rl4sys import config
 from rl4sys.config.migration import migrate
@@ -99,7 +99,7 @@ assert draft.settings["algorithm"]["lr"] == 1e-4 and "trained" in draft.settings
     assert "torch" not in loaded_by(code)
 
 
-def test_numpy_form_is_used_if_the_native_core_is_turned_off() -> None:
+def test_disabled_native_core_is_not_imported() -> None:
     code = """
 import os, sys
 os.environ['RL4SYS_NUMPY'] = '1'

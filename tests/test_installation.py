@@ -1,4 +1,4 @@
-"""Installations into new virtual environments, and the commands that the documents give next."""
+"""Installations into new virtual environments, followed by the documented first commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.live import free_port, running_server
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 Shell = Callable[[str], str]
-"""Runs lines of a shell in the folder of a checkout, with an installed environment activated; returns the output."""
+"""Function that runs shell commands in a checkout, with a virtual environment activated, and returns the output."""
 
 SERVER_AND_LANDER = """
 cd rl4sys
@@ -44,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(line: str, checkout: Path, environment: Path) -> Shell:
-    """Create a virtual environment and run one installation command in it."""
+    """Create a virtual environment, run one installation command in it, and return its shell."""
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     variables = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "MUJOCO_GL": "egl"}
 
@@ -83,13 +83,13 @@ def test_editable_install_trains(editable: Shell, arguments: str) -> None:
     assert "training finished" in editable(f"rl4sys train {arguments}")
 
 
-def test_editable_install_generates_stubs(editable: Shell, checkout: Path) -> None:
+def test_editable_install_generates_protocol_files(editable: Shell, checkout: Path) -> None:
     editable("cd rl4sys/proto && ./generate_proto.sh")
     for name in ("training.binpb", "messages.pyi"):
         assert (checkout / "rl4sys/wire" / name).read_bytes() == (ROOT / "rl4sys/wire" / name).read_bytes()
 
 
-def test_requirements_install_everything(checkout: Path, tmp_path: Path) -> None:
+def test_requirements_file_installs_all_extras(checkout: Path, tmp_path: Path) -> None:
     shell = install("pip install -r requirements.txt", checkout, tmp_path / "environment")
     shell("python -c 'import ale_py, imageio_ffmpeg, minari, optuna, pettingzoo, torch; import rl4sys._core'")
     assert "2.13.0" in shell("python -c 'import torch; print(torch.__version__)'")
@@ -98,7 +98,7 @@ def test_requirements_install_everything(checkout: Path, tmp_path: Path) -> None
     assert shell(SERVER_AND_LANDER.format(port=free_port())).count("  5 episodes, ") == 2
 
 
-def test_client_install_is_light_and_trains(checkout: Path, tmp_path: Path) -> None:
+def test_client_install_has_few_packages_and_trains(checkout: Path, tmp_path: Path) -> None:
     shell = install("pip install ./packaging/client", checkout, tmp_path / "environment")
     installed = {line.partition("==")[0] for line in shell("pip freeze").splitlines()}
     assert len(installed) < 15

@@ -1,4 +1,4 @@
-"""Read, continue and send data of an earlier version, with the results recorded by that version.
+"""Files of an earlier version can be read, resumed and sent, with the results that the earlier version recorded.
 
 `scripts/make_legacy_data.py` wrote the data with commit fcc2479.
 """
@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from rl4sys.client import RL4SysAgent
+from rl4sys.config import merged
 from tests import legacy
 from tests.legacy import Facts, command
 
@@ -52,7 +53,7 @@ Check = Callable[[Any, Any], None]
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Copy of the data; the working directory of the test."""
+    """Copy of the data, in the working directory of the test."""
     copy = tmp_path / "data"
     shutil.copytree(DATA, copy)
     restore_links(copy)
@@ -61,7 +62,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def restore_links(folder: Path) -> None:
-    """Make the links to checkpoints again, which the data has as text files with the name of the target."""
+    """Replace text files by symbolic links. Each of these files contains the name of a checkpoint."""
     for name in ("latest", "best"):
         for link in folder.rglob(f"checkpoints/{name}"):
             target = link.read_text()
@@ -71,7 +72,7 @@ def restore_links(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def same_machine(tmp_path_factory: pytest.TempPathFactory) -> bool:
-    """True if processor and packages are those recorded with the data."""
+    """True if the processor and the packages are those with which the data was recorded."""
     folder = tmp_path_factory.mktemp("machine")
     (folder / "tiny.json").write_text(json.dumps(TINY))
     command("train", folder / "tiny.json", "--root", folder / "runs")
@@ -81,7 +82,7 @@ def same_machine(tmp_path_factory: pytest.TempPathFactory) -> bool:
 
 @pytest.fixture
 def check(same_machine: bool) -> Check:
-    """Compare facts with expected ones: exactly on the same kind of machine, else roughly."""
+    """Compare facts with expected facts: exactly on the same kind of machine, else with a tolerance."""
     return lambda found, wanted: assert_contains(found, wanted, exact=same_machine)
 
 
@@ -115,7 +116,7 @@ def test_legacy_run_is_read_evaluated_and_resumed(name: str, data: Path, check: 
     assert legacy.weights(path / "checkpoints" / "latest") == wanted["weights"]
     check(legacy.stored_run(path), {key: wanted[key] for key in legacy.STORED})
     check(legacy.resumed_run(path, wanted["resume_to"]), wanted["resumed"])
-    assert wanted["resumed"]["weights"] != wanted["weights"], "something is learned after resuming"
+    assert wanted["resumed"]["weights"] != wanted["weights"], "the resumed run should change the weights"
 
 
 def test_legacy_runs_are_listed(data: Path) -> None:
@@ -155,13 +156,13 @@ def test_legacy_study_is_continued(data: Path, check: Check) -> None:
 
 RELU = {"settings.network.actor.activation": "relu", "settings.network.critic.activation": "relu"}
 CORRECTED: dict[str, Facts] = {
-    # The larger of train_pi_iters and train_v_iters was used for both networks.
+    # The earlier version used the larger of train_pi_iters and train_v_iters for both networks.
     "client/first_form_continuous.json": {"migrated.algorithm.gradient_steps": 5},
-    # Without an activation, softlearning uses relu.
+    # If no activation is set, softlearning uses relu.
     "experiment/softlearning.json": RELU,
     "experiment/softlearning_kwargs.json": RELU,
 }
-"""Settings that the migration of the earlier version got wrong, with the right values."""
+"""Settings that the earlier version migrated incorrectly, with the correct values."""
 
 
 def corrected(name: str) -> Facts:
@@ -173,7 +174,8 @@ def corrected(name: str) -> Facts:
             block = block[part]
         assert block[key] != value
         block[key] = value
-    return facts
+    # After loading, renamed settings have their current names: environment.wrapper is environment.family.
+    return {part: {**settings, **merged({}, settings)} for part, settings in facts.items()}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -181,7 +183,7 @@ def test_legacy_config_is_migrated(name: str, data: Path) -> None:
     assert_contains(legacy.migrated(data / "configs" / name), corrected(name), exact=True)
 
 
-def test_every_legacy_config_file_has_expected_results() -> None:
+def test_every_legacy_config_file_has_an_expected_result() -> None:
     files = {path.relative_to(DATA / "configs").as_posix() for path in (DATA / "configs").glob("*/*")}
     assert files == CONFIGS.keys()
 
@@ -198,7 +200,7 @@ def test_legacy_live_policy_is_repeated_from_its_journal(data: Path) -> None:
 
 @contextmanager
 def server(data: Path) -> Iterator[str]:
-    """Serve the copied root at the yielded address; stop cleanly at the end."""
+    """Start a server on the copied root and yield its address. The server must stop cleanly at the end."""
     (data / "server.json").write_text(json.dumps({"journal": "archive", "tensorboard": False, "device": "cpu"}))
     arguments = ["serve", "--port", "0", "--root", "live_root", "--config", "server.json"]
     process = subprocess.Popen(
@@ -238,7 +240,7 @@ def test_legacy_live_policy_is_served_and_continues_to_learn(data: Path) -> None
     version = LIVE["policies"]["pole"]["policy"]["version"]
     with server(data) as address, client(data, "pole-1", address) as agent:
         assert agent.wait_for_model(WAIT_SECONDS)
-        assert agent.version == version, "the model of the checkpoint"
+        assert agent.version == version, "the server should start with the model of the checkpoint"
         legacy.drive(agent, 200)
         assert agent.flush(WAIT_SECONDS)
         assert agent.wait_for_model(WAIT_SECONDS, version + 2)
@@ -249,7 +251,7 @@ def test_legacy_live_policy_is_served_and_continues_to_learn(data: Path) -> None
 
 
 def test_legacy_spools_of_killed_clients_are_sent(data: Path) -> None:
-    """Send one spool of the Python client and one of the C++ client; both used models of this server root."""
+    """One spool is from the Python client, the other from the C++ client. Both used models of this server root."""
     with server(data) as address:
         for name, left in LIVE["spools"].items():
             with client(data, name, address):

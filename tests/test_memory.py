@@ -1,4 +1,4 @@
-"""Memory of recurrent policies: decisions, trajectories, buffers, wire and recorder."""
+"""Memory (recurrent state) of policies: in decisions, trajectories, buffers, messages and the recorder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZE = 4
 
 @pytest.fixture(autouse=True)
 def numpy_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the numpy reference; other tests compare it with the native core."""
+    """Use the numpy implementation. Other tests compare it with the native core."""
     monkeypatch.setattr(snapshot_policy, "NATIVE", False)
 
 
@@ -75,7 +75,7 @@ def collected(policy: Policy, rounds: int = 4) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_learner_reproduces_log_probabilities_from_trajectory_memory(kind: str) -> None:
+def test_network_reproduces_log_probabilities_from_recorded_memory(kind: str) -> None:
     policy = torch_policy(kind)
     trajectories = collected(policy)
     network: Any = policy.network
@@ -93,7 +93,7 @@ def test_learner_reproduces_log_probabilities_from_trajectory_memory(kind: str) 
     assert sum(trajectory.ended for trajectory in trajectories) > 5
 
 
-def test_snapshot_memory_matches_the_network() -> None:
+def test_snapshot_and_network_have_the_same_memory() -> None:
     policy = torch_policy()
     live, frozen = collected(policy), collected(SnapshotPolicy(policy.snapshot(0)))
     for one, other in zip(live, frozen, strict=True):
@@ -102,7 +102,7 @@ def test_snapshot_memory_matches_the_network() -> None:
         np.testing.assert_allclose(one.columns["log_prob"], other.columns["log_prob"], atol=1e-5)
 
 
-def test_normalized_policy_and_its_snapshot_have_memory() -> None:
+def test_normalized_recurrent_policy_equals_its_snapshot() -> None:
     normalizer = ObservationNormalizer(SPEC)
     for trajectory in collected(torch_policy()):
         normalizer.update(trajectory)
@@ -113,7 +113,7 @@ def test_normalized_policy_and_its_snapshot_have_memory() -> None:
     np.testing.assert_allclose(live[-1].columns[MEMORY], frozen[-1].columns[MEMORY], atol=1e-5)
 
 
-def test_restored_actor_continues_with_its_memory() -> None:
+def test_restored_actor_continues_with_the_same_memory() -> None:
     policy = torch_policy()
     first, second = (Actor(RandomEnvironment, num_envs=2, seed=np.random.SeedSequence(2)) for _ in range(2))
     first.collect(policy, version=0, steps=10)
@@ -124,7 +124,7 @@ def test_restored_actor_continues_with_its_memory() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_policy_returns_new_memory_and_starts_at_zeros(frozen: bool) -> None:
+def test_policy_starts_with_zero_memory_and_returns_a_new_array(frozen: bool) -> None:
     policy: Policy = SnapshotPolicy(torch_policy().snapshot(0)) if frozen else torch_policy()
     seen = {"state": np.array([[1, 2], [3, 4]], np.float32)}
     zeros = {MEMORY: np.zeros((2, SIZE), np.float32)}
@@ -140,7 +140,7 @@ def test_policy_returns_new_memory_and_starts_at_zeros(frozen: bool) -> None:
     assert (kept == one.memory[MEMORY]).all(axis=1).tolist() == [True, False]
 
 
-def test_policy_without_memory_returns_no_memory() -> None:
+def test_feedforward_policy_returns_no_memory() -> None:
     program = Program((), Operation("argmax"))
     policy = SnapshotPolicy(snapshot_policy.Snapshot(0, Spec({"state": Box((3,))}, Discrete(3)), program, {}))
     assert policy.act({"state": np.zeros((1, 3), np.float32)}, {}, Draws(0)).memory == {}
@@ -157,7 +157,7 @@ def trajectory(steps: int, first: int, **columns: Array) -> Trajectory:
     return Trajectory(0, plain | columns)
 
 
-def test_rollout_has_one_memory_per_trajectory() -> None:
+def test_rollout_batch_has_one_memory_row_per_trajectory() -> None:
     buffer = Rollout(RolloutConfig(type="trajectory", size=6), Demand())
     for first, steps in ((1, 2), (2, 3)):
         buffer.add(trajectory(steps, first), version=0)
@@ -174,27 +174,27 @@ def test_rollout_has_one_memory_per_trajectory() -> None:
         assert batch[MEMORY][:, 0].tolist() == [9]
 
 
-def test_transitions_and_replay_omit_memory() -> None:
+def test_transitions_and_replay_batches_omit_memory() -> None:
     assert MEMORY not in transitions(trajectory(3, 1))
     buffer = Replay(Replay.Config(type="uniform", size=9), Demand(batch_size=2))
     buffer.add(trajectory(3, 1), version=0)
     assert all(MEMORY not in batch for batch in buffer.batches(np.random.default_rng(0)))
 
 
-def test_trajectory_has_one_row_of_memory() -> None:
-    with pytest.raises(SpecError, match="column memory of a trajectory of 3 steps has 3 rows; expected 1"):
+def test_trajectory_with_several_memory_rows_is_rejected() -> None:
+    with pytest.raises(SpecError, match="column 'memory' of a trajectory of 3 steps has 3 rows; expected 1"):
         trajectory(3, 1, memory=np.zeros((3, SIZE), np.float32))
 
 
-def test_memory_is_sent_and_checked_for_size_and_nan() -> None:
+def test_memory_in_trajectory_is_checked_for_size_and_nan() -> None:
     arrived, _ = decode_trajectory(encode_trajectory(trajectory(3, 7), 1))
     assert arrived.columns[MEMORY].tolist() == [[7.0] * SIZE]
     check_trajectory(arrived, SPEC, 10, memory_size=SIZE)
     with pytest.raises(SpecError, match=r"has the columns .*'memory'"):
         check_trajectory(arrived, SPEC, 10)
-    with pytest.raises(SpecError, match=r"column memory holds float32 of shape \(4,\) per step; expected .* \(5,\)"):
+    with pytest.raises(SpecError, match=r"column 'memory' is float32 of shape \(4,\) per step; expected .* \(5,\)"):
         check_trajectory(arrived, SPEC, 10, memory_size=SIZE + 1)
-    with pytest.raises(NumericalError, match="column memory is"):
+    with pytest.raises(NumericalError, match="column 'memory' is"):
         check_trajectory(trajectory(3, 1, memory=np.full((1, SIZE), np.nan, np.float32)), SPEC, 10, memory_size=SIZE)
     without_memory = Trajectory(0, {name: c for name, c in arrived.columns.items() if name != MEMORY})
     with pytest.raises(SpecError, match=r"expected .*'memory'"):
@@ -202,7 +202,7 @@ def test_memory_is_sent_and_checked_for_size_and_nan() -> None:
 
 
 class Host:
-    """Recorder with a recurrent policy, and the expected memory computed by the policy alone."""
+    """Recorder with a recurrent policy. ``expected`` is the memory that the policy computes without the recorder."""
 
     def __init__(self) -> None:
         snapshot = torch_policy().snapshot(0)
@@ -234,7 +234,7 @@ def test_recorder_returns_memory_at_the_start_of_a_recording() -> None:
     assert at_cut.any()
 
 
-def test_dropped_or_rejected_decision_does_not_change_memory() -> None:
+def test_rejected_decisions_and_dropped_steps_do_not_reset_memory() -> None:
     host = Host()
     host.take_step(0)
     assert host.recorder.decide(host.core, [np.nan, 0.0], None, host.draws) is None
@@ -263,7 +263,7 @@ def test_recorder_resets_memory_if_its_size_changes() -> None:
     assert MEMORY not in host.recorder.take(None, None)
 
 
-def test_recording_keeps_its_memory_when_encoded() -> None:
+def test_encoded_recording_contains_its_memory() -> None:
     host = Host()
     for step in range(3):
         host.take_step(step)

@@ -1,4 +1,4 @@
-"""Normalization statistics."""
+"""Running statistics of observations and rewards, and normalization with these statistics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_normalization_takes_effect_with_a_new_version() -> None:
 def test_rewards_are_scaled_by_the_std_of_the_discounted_return() -> None:
     normalizer = RewardNormalizer(gamma=0.5)
     states = np.zeros((3, 2), np.float32)
-    # One episode in two trajectories; the running return continues: 1, 1.5, 2.75, 1.375.
+    # The two trajectories belong to one episode, so the discounted return continues: 1, 1.5, 2.75, 1.375.
     normalizer.update(trajectory(states, [1.0, 1.0], episode=4))
     normalizer.update(trajectory(states, [2.0, 0.0], episode=4, offset=2, truncated=True))
     normalizer.activate()

@@ -19,7 +19,7 @@ from .recorded import CARTPOLE, balance, record, write_journal
 
 
 def trained_return(dataset: Dataset, updates: int, seed: int = 1, **options: Any) -> float:
-    """Train on the dataset; returns the mean episode return in CartPole, at most 500."""
+    """Train on the dataset. Returns the mean episode return of evaluations in CartPole, at most 500."""
     config = LearnerConfig(
         algorithm=parse_algorithm({"train_frequency": 100, "gradient_steps": 5, "batch_size": 128, **options}),
         networks=parse_networks({}, options["name"]),
@@ -33,7 +33,7 @@ def trained_return(dataset: Dataset, updates: int, seed: int = 1, **options: Any
     return evaluate(environment, learner.policy().greedy(), 20, 7).mean_return
 
 
-def test_bc_reaches_the_recorded_policy(tmp_path: Path) -> None:
+def test_bc_reaches_the_return_of_the_recorded_policy(tmp_path: Path) -> None:
     write_journal(tmp_path / "policy", record(balance, 12))
     dataset = load_dataset(DatasetConfig(type="journal", path=str(tmp_path / "policy")))
     assert dataset.spec == CARTPOLE

@@ -1,4 +1,4 @@
-"""The two distributions, files ignored by git, generated documents, and the check of the installed core."""
+"""Contents of both distributions, ignored files, generated documents, and the check of the installed core."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN_FILES = (
     "rl4sys/examples/lunar/live/lunar_lander/status.json",
     "rl4sys/examples/lunar/experiments/ppo/config.yaml",
 )
-"""Output of runs started in the package directory; it must not get into a wheel."""
+"""Output of runs started in the package directory. A wheel must not contain these files."""
 
 CLIENT = "packaging/client"
 CLIENT_PACKAGES = ["numpy", "grpcio", "protobuf", "pydantic", "pyyaml"]
@@ -88,18 +88,18 @@ def build_wheel(source: Source, target: Path, *options: str, project: str = ".",
 
 @pytest.fixture(scope="module")
 def numpy_wheel(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    """Return the wheel of a machine without a compiler, which builds in seconds."""
+    """Wheel of `rl4sys` built without a compiler, which takes only seconds."""
     return build_wheel(source, tmp_path_factory.mktemp("numpy"), CXX="/no/such/compiler")
 
 
 @pytest.fixture(scope="module")
 def client_wheel(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    """Return the wheel of `rl4sys-client`, also without a compiler."""
+    """Wheel of `rl4sys-client`, also built without a compiler."""
     return build_wheel(source, tmp_path_factory.mktemp("client"), project=CLIENT, CXX="/no/such/compiler")
 
 
 def base_requirements(wheel: Wheel) -> list[Requirement]:
-    """Return the requirements of a wheel without those of extras."""
+    """Return the requirements of a wheel, without the requirements of extras."""
     found = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist")]
     return [requirement for requirement in found if "extra" not in str(requirement.marker)]
 
@@ -141,7 +141,7 @@ def test_wheel_contains_exactly_the_package_files(source: Source, numpy_wheel: W
         "rl4sys/start_server.py",
         "rl4sys/cppclient/CMakeLists.txt",
     }
-    assert unwanted <= set(source.files), "sources that a wheel could contain"
+    assert unwanted <= set(source.files), "these files exist, so a wheel could contain them"
 
 
 @pytest.mark.timeout(600)
@@ -156,7 +156,7 @@ def test_compiled_wheel_contains_the_core(source: Source, numpy_wheel: Wheel, tm
 
 
 @pytest.mark.timeout(600)
-def test_client_distribution_is_the_same_package_with_few_dependencies(numpy_wheel: Wheel, client_wheel: Wheel) -> None:
+def test_client_distribution_has_the_same_modules_and_few_dependencies(numpy_wheel: Wheel, client_wheel: Wheel) -> None:
     assert "rl4sys-client: the native core could not be compiled" in client_wheel.output
     (own,) = {name.split("/")[0] for name in client_wheel.names if ".dist-info/" in name}
     assert own == f"rl4sys_client-{rl4sys.__version__}.dist-info"
@@ -169,7 +169,7 @@ def test_client_distribution_is_the_same_package_with_few_dependencies(numpy_whe
 
 
 @pytest.mark.timeout(600)
-def test_main_distribution_adds_what_training_and_serving_need(numpy_wheel: Wheel, client_wheel: Wheel) -> None:
+def test_main_distribution_adds_requirements_of_training_and_serving(numpy_wheel: Wheel, client_wheel: Wheel) -> None:
     required, needed_by_client = base_requirements(numpy_wheel), base_requirements(client_wheel)
     assert set(map(str, needed_by_client)) < set(map(str, required))
     assert {"torch", "gymnasium", "mujoco", "dm_control", "grpcio-health-checking", "typer"} <= {
@@ -178,6 +178,7 @@ def test_main_distribution_adds_what_training_and_serving_need(numpy_wheel: Whee
     (gymnasium,) = (requirement for requirement in required if requirement.name == "gymnasium")
     assert gymnasium.extras == {"box2d", "mujoco"}
     extras = {"train", "all", "atari", "mujoco", "dm_control", "envpool", "pettingzoo", "minari", "video", "mlflow"}
+    extras |= {"onnx", "datasets"}
     assert {*extras, "tune", "dev"} == {
         name.replace("-", "_") for name in metadata(numpy_wheel).get_all("Provides-Extra")
     }
@@ -192,8 +193,8 @@ def test_both_distributions_exclude_the_same_files() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["-e", "."], ["-r", "requirements.txt"]])
-def test_documented_install_needs_nothing_else(arguments: list[str], tmp_path: Path) -> None:
-    # Everything is installed, so pip only resolves. The nightly test installs into a new environment.
+def test_documented_install_commands_resolve_offline(arguments: list[str], tmp_path: Path) -> None:
+    # All packages are installed, so pip only resolves versions. The nightly test installs into a new environment.
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "pip", "install", *arguments, "--dry-run", "--no-build-isolation", "--no-index"]
     environment = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
@@ -206,20 +207,20 @@ def test_documented_install_needs_nothing_else(arguments: list[str], tmp_path: P
     assert "torch" in done.stdout
 
 
-def test_repository_has_no_links() -> None:
+def test_repository_has_no_symbolic_links() -> None:
     # Archives, some file systems and some git settings turn links into text files.
     listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert [line for line in listed.splitlines() if line.startswith("120000")] == []
     assert (ROOT / CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_requirements_have_constraints_and_all_extras() -> None:
+def test_requirements_file_uses_constraints_and_all_extras() -> None:
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["-c constraints.txt", "-e .[all,dev]"]
     assert "torch==" in (ROOT / "constraints.txt").read_text()
 
 
-def test_conda_environment_names_python_and_the_requirements() -> None:
+def test_conda_environment_installs_python_and_the_requirements() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     assert set(environment) == {"name", "channels", "dependencies"}
     python, pip, installed_with_pip = environment["dependencies"]
@@ -293,5 +294,5 @@ def test_stale_core_is_detected() -> None:
     assert "Program.forward" not in missing
 
 
-def test_page_of_promises_is_up_to_date() -> None:
+def test_documents_page_is_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "scripts/promises_page.py", "--check"], check=True)

@@ -1,4 +1,4 @@
-"""Specs and trajectories."""
+"""Validation and JSON format of specs, and validation of trajectories."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_multi_discrete_observation_is_rejected() -> None:
         Spec.from_json(value)
 
 
-def test_multi_discrete_mask_covers_every_part() -> None:
+def test_multi_discrete_mask_covers_every_dimension() -> None:
     mask = np.array([[False, True, True, True, False, True], [True, True, True, True, True, True]])
     assert allows_some_action(MULTI_DISCRETE, mask)
     assert not allows_some_action(MULTI_DISCRETE, np.array([[True, True, True, False, True, True]]))
@@ -74,7 +74,7 @@ def test_multi_discrete_mask_covers_every_part() -> None:
     assert in_range(MULTI_DISCRETE, np.array([[2, 0, 1]]))
     for wrong in ([3, 0, 1], [2, 1, 1], [2, 0, -1]):
         assert not in_range(MULTI_DISCRETE, np.array([wrong]))
-    with pytest.raises(SpecError, match=r"the mask is bool of shape \(3,\); it should be bool of \(6,\)"):
+    with pytest.raises(SpecError, match=r"the mask is bool of shape \(3,\); expected bool of shape \(6,\)"):
         Spec({"state": Box((2,)), "mask": mask_box(Discrete(3))}, MULTI_DISCRETE)
 
 
@@ -104,7 +104,7 @@ def test_mask_needs_discrete_actions() -> None:
 def test_trajectory_has_one_observation_more_than_steps() -> None:
     columns = {"obs.state": np.zeros((4, 2)), "action": np.zeros(3, int), "reward": np.zeros(3)}
     assert len(Trajectory(0, columns)) == 3
-    with pytest.raises(SpecError, match=r"column obs\.state of a trajectory of 3 steps has 3 rows; expected 4"):
+    with pytest.raises(SpecError, match=r"column 'obs\.state' of a trajectory of 3 steps has 3 rows; expected 4"):
         Trajectory(0, {**columns, "obs.state": np.zeros((3, 2))})
 
 
@@ -115,5 +115,5 @@ def test_spec_without_observations_is_rejected() -> None:
 
 @pytest.mark.parametrize("length", [-1, 2**63, 10**30])
 def test_invalid_axis_length_is_rejected(length: int) -> None:
-    with pytest.raises(SpecError, match="every axis must be at least 0 and below"):
+    with pytest.raises(SpecError, match="every axis length must be at least 0 and below"):
         Box((length,))

@@ -1,4 +1,4 @@
-"""Safetensors encoding: compatibility and malformed input."""
+"""Safetensors encoding: compatibility with the safetensors library, and malformed input."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_invalid_array_entry_is_rejected(case: str) -> None:
 def test_overlapping_arrays_are_rejected() -> None:
     entry = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
     text = json.dumps({str(number): entry for number in range(1000)}).encode()
-    with pytest.raises(SpecError, match="overlap: they claim 16000 of 16 bytes"):
+    with pytest.raises(SpecError, match="overlap: they need 16000 bytes, the file has 16 bytes"):
         tensors.decode(len(text).to_bytes(8, "little") + text + bytes(16))
 
 

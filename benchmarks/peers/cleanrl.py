@@ -1,7 +1,7 @@
-"""Time a re-implementation of the PPO loop of CleanRL, which is not an installable package.
+"""Measure the training speed of CleanRL's PPO, re-implemented here because CleanRL is not an installable package.
 
-Sequential vector environments, an agent with two networks, tensors for the rollout, and a loop over minibatches in
-eager torch with TensorBoard logging.
+As in the original, environments are stepped one after the other, the agent has two networks, tensors store the rollout,
+and a loop over minibatches updates the networks in eager torch, with TensorBoard logging.
 """
 
 from __future__ import annotations

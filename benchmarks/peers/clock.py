@@ -1,6 +1,6 @@
-"""Clocks for the scripts of all libraries.
+"""Clocks and output for the benchmark scripts of all libraries.
 
-Uses only the standard library, because it runs in the virtual environments of the compared libraries.
+This module uses only the standard library, because it is imported in the virtual environment of each library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def print_result(outcome: dict[str, Any], *packages: str) -> None:
 
 
 class Clock:
-    """Measures steps per second after the first `warm` steps, to exclude compilation and first allocations."""
+    """Measures steps per second after the first `warm` steps, which include compilation and first allocations."""
 
     def __init__(self, warm: int) -> None:
         self._warm = warm
@@ -51,7 +51,7 @@ class Clock:
 
 
 class Stopwatch:
-    """Measures the seconds since its creation, without excluded time."""
+    """Measures the seconds since its creation, except for the time passed to `exclude`."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Virtual environments of the compared libraries, which need different versions of the same packages."""
+"""Virtual environments of the compared libraries, because they need different versions of the same packages."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NEVER = 10**9
 
 
 def experiment_of(work: dict[str, Any]) -> ExperimentConfig:
-    """Return the experiment config of a workload. The training loop itself evaluates only one episode, at the end."""
+    """Return the experiment config of a workload. The training loop evaluates only one episode, at the end."""
     settings = work["settings"]
     training = {"total_timesteps": work["total"], "eval_frequency": NEVER, "num_eval_episodes": 1}
     return parse_experiment(

@@ -1,4 +1,4 @@
-"""Time the training of RL4Sys with default logging and checkpoints, as in `rl4sys train`."""
+"""Measure the training speed of RL4Sys with default logging and checkpoints, as in `rl4sys train`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time PPO of RLlib on its new API stack, with environments and learner in the main process."""
+"""Measure the training speed of RLlib's PPO on its new API stack, with environments and learner in the main process."""
 
 from __future__ import annotations
 

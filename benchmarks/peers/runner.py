@@ -26,7 +26,7 @@ class PeerFailedError(Exception):
 
 @dataclass(frozen=True)
 class Library:
-    """Compared library, or variant of a library, with the script that runs its workloads."""
+    """Library to compare, or variant of a library, with the script that trains its workloads."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class Library:
     overrides: dict[str, Any] = field(default_factory=dict, hash=False)
     """Fields to add or replace in the description of each workload."""
     pinned: bool = True
-    """True if the script runs on one core; False if on all available cores."""
+    """True to run the script on one core, False to run it on all available cores."""
 
     def prepare(self) -> None:
         if self.environment is not None:

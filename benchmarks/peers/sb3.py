@@ -1,4 +1,4 @@
-"""Time Stable-Baselines3, or SBX with the same interface, used as in their documentation."""
+"""Measure the training speed of Stable-Baselines3, or of SBX, which has the same interface."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 
 PACKAGES = {"sb3": ("stable_baselines3", "torch"), "sbx": ("sbx", "sbx-rl", "jax")}
-"""Module to import, and further packages whose versions are reported, by library."""
+"""Name of the module to import and of other packages whose versions are reported, by library."""
 
 
 class Timed(BaseCallback):
-    """Callback that records each rollout start on the clock; all earlier updates are done then."""
+    """Callback that records the time at the start of each rollout, when all earlier updates are complete."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-// Benchmark of decisions and recording in a C++ system that is connected to a learning server.
+// Benchmark of decisions and recording in a C++ system that is connected to a training server.
 //
 //   decision CONFIG STEPS
 //
-// Prints JSON. benchmarks/cpp_client.py starts the server and compares the results.
+// Prints the measurements as JSON. benchmarks/cpp_client.py starts the server and this program.
 
 #include <algorithm>
 #include <array>
@@ -34,7 +34,7 @@ float nanoseconds(Clock::duration duration) {
     return std::chrono::duration<float, std::nano>(duration).count();
 }
 
-/// RAM usage of this process in kB, from a field of /proc/self/status.
+/// Return the value in kB of a field of /proc/self/status, such as VmRSS; 0 if it cannot be read.
 long memoryKilobytes(const std::string& field) {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {
@@ -44,7 +44,7 @@ long memoryKilobytes(const std::string& field) {
     return 0;
 }
 
-/// Durations of single calls in nanoseconds. Each includes the time of one clock read.
+/// Durations of single calls in nanoseconds. Each duration includes one read of the clock.
 struct Times {
     std::vector<float> decision;
     std::vector<float> recording;

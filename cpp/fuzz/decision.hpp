@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// Make one decision. Skips very large policies.
+/// Make one decision with a policy. Very large policies are skipped.
 inline void decideOnce(const Program& program) {
     // The cost of attention is quadratic in this size.
     constexpr std::size_t maxSize = 10'000;

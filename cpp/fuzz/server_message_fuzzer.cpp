@@ -14,7 +14,8 @@
 #include "with_checksum.hpp"
 
 /// \file
-/// Fuzzer of server messages: reads the model of a message as a client with and without an earlier model.
+/// Fuzzer of server messages: reads the model in a Snapshot message, like a client with an earlier model and one
+/// without, and makes one decision.
 
 namespace {
 
@@ -28,7 +29,7 @@ const Spec& clientSpec() {
     return spec;
 }
 
-/// Return the base model of deltas.
+/// Return the model against which deltas are applied.
 std::shared_ptr<const Model> heldModel() {
     v1::ServerMessage message;
     message.ParseFromString(goldenFile("full.message"));
@@ -43,7 +44,7 @@ void readAndDecide(const v1::Snapshot& message, const Model* held) {
     }
 }
 
-/// Compress a delta, truncated or padded to the size of a model.
+/// Truncate or pad a delta to the given size and compress it.
 std::string compressed(std::string delta, std::size_t size) {
     delta.resize(size);
     uLongf capacity = compressBound(size);
@@ -54,7 +55,8 @@ std::string compressed(std::string delta, std::size_t size) {
     return result;
 }
 
-/// Add valid digests and checksums, which a malicious server could compute but a fuzzer cannot guess.
+/// Return the message with valid digests and checksums, which a malicious server could compute but the fuzzer cannot
+/// guess. Returns nothing if the message cannot be decoded.
 std::optional<v1::Snapshot> withValidDigests(v1::Snapshot message, const Model& held) {
     try {
         if (message.has_delta()) {

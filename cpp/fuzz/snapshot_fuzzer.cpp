@@ -9,7 +9,7 @@
 #include "snapshot.hpp"
 
 /// \file
-/// Fuzzer of the bytes of a snapshot: reads the snapshot and makes one decision.
+/// Fuzzer of the snapshot reader: reads the input as a snapshot and makes one decision with its policy.
 
 namespace {
 
@@ -23,7 +23,7 @@ void readAndDecide(std::string_view blob) {
     }
 }
 
-/// Read a snapshot after adding a valid checksum, which a fuzzer cannot guess.
+/// Read a snapshot after replacing its checksum by a valid one, which the fuzzer cannot guess.
 void readWithChecksum(std::string_view blob) {
     try {
         readAndDecide(withChecksum(decodeTensors(blob)));

@@ -1,5 +1,5 @@
-// Python bindings of layers and Adam. Tensors are passed as data addresses, because the conversion to arrays would take
-// longer than the computation of small layers. The only callers, rl4sys.networks.native and
+// Python bindings of layers and Adam. Tensors are passed as data addresses, because converting them to arrays would
+// take longer than computing small layers. The only callers, rl4sys.networks.native and
 // rl4sys.algorithms.core_optimizers, ensure that each tensor is float32, contiguous, in RAM and of the right size.
 
 #include "layers.hpp"
@@ -67,7 +67,7 @@ void backward(const Layers& layers, Address input, const Addresses& weights, Tap
     layers.backward(at(input), layerWeights, tape, at(outputGradient), layerGradients, at(inputGradient));
 }
 
-/// Parameter group with common hyperparameters and step count.
+/// Parameter group of Adam: parameters with the same hyperparameters and the same step count.
 class AdamGroup {
 public:
     AdamGroup(const std::vector<std::size_t>& sizes, const Addresses& values, const Addresses& means,
@@ -80,7 +80,7 @@ public:
         }
     }
 
-    /// Set the gradients of the next step. Returns `sum` plus the sum of their squares.
+    /// Set the gradients of the next step. Returns `sum` plus the sum of the squared gradients.
     double setGradients(const Addresses& gradients, double sum) {
         if (gradients.size() != parameters_.size()) {
             throw std::invalid_argument("Adam needs one gradient per parameter");

@@ -1,5 +1,5 @@
-// Python bindings of programs, recorders and random draws. Arrays with an unexpected type, shape or layout are passed
-// to the checks of rl4sys.policy.numpy_program, so that the native and the numpy form accept the same arguments.
+// Python bindings of programs, recorders and random draws. Arrays with an unexpected dtype, shape or layout are passed
+// to the checks of rl4sys.policy.numpy_program, so that native core and numpy implementation accept the same arguments.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -37,7 +37,7 @@ using rl4sys::Scratch;
 
 namespace {
 
-/// View of an array through the buffer protocol, the fastest access. Valid while the array exists.
+/// View of an array through the buffer protocol, which is the fastest access. Valid while the array exists.
 class View {
 public:
     View() = default;
@@ -45,7 +45,8 @@ public:
     View& operator=(const View&) = delete;
     ~View() { close(); }
 
-    /// Open an array. Returns true if it is in C order with `dimensions` axes and the `struct` format character.
+    /// Open an array. Returns true if it is in C order and has `dimensions` axes and the given format, a character of
+    /// the Python module `struct`.
     bool open(nb::handle array, int dimensions, char format) {
         return open(array, format) && buffer_.ndim == dimensions;
     }
@@ -107,7 +108,7 @@ const Python& python() {
     return *instance;
 }
 
-/// New numpy array, to be filled before it is returned to Python.
+/// New numpy array, which must be filled before it is returned to Python.
 template <typename T>
 class NewArray {
 public:
@@ -135,14 +136,14 @@ NewArray<float> newFloats(std::size_t rows, std::size_t columns) {
     return {python().float32, nb::make_tuple(rows, columns)};
 }
 
-/// Array of shape (rows,) for discrete actions, (rows, parts) for MultiDiscrete actions.
+/// Create an array for actions: of shape (rows,) for Discrete actions, (rows, parts) for MultiDiscrete actions.
 NewArray<std::int64_t> newDiscreteActions(std::size_t rows, std::size_t parts, bool multiDiscrete) {
     const nb::object shape = multiDiscrete ? nb::object(nb::make_tuple(rows, parts)) : nb::object(nb::int_(rows));
     return {python().int64, shape};
 }
 
-/// Observations or a mask. Uses the given array if it matches, otherwise the array converted by the checks of the numpy
-/// form.
+/// Observations or a mask given by Python. If the dtype, shape or layout of the array is not the expected one, the
+/// array is converted or rejected by a check of the numpy implementation.
 class Input {
 public:
     void openRow(nb::handle given, std::size_t size) {
@@ -189,7 +190,8 @@ private:
     View view_;
 };
 
-/// Memory of a policy, updated in place. An array that is not in C order is copied and written back.
+/// Recurrent state of a policy, updated in place. An array that is not in C order is copied, and the result is written
+/// back.
 class MemoryInput {
 public:
     MemoryInput(nb::handle given, std::initializer_list<std::size_t> shape) {
@@ -203,7 +205,7 @@ public:
 
     std::span<float> values() const { return view_.mutableValues<float>(); }
 
-    /// Write a copied memory back to the given array. Call it after the decisions.
+    /// Write the copy back to the given array if there is one. Must be called after the decisions.
     void writeBack() {
         if (copied_.is_valid()) given_[nb::ellipsis()] = copied_;
     }
@@ -220,7 +222,7 @@ private:
     View view_;
 };
 
-/// Scratch buffers of this thread, reused by all calls so that a decision does not allocate.
+/// Return the scratch buffers of this thread. All calls reuse them, so that a decision does not allocate.
 Scratch& scratch() {
     thread_local Scratch buffers;
     return buffers;
@@ -386,7 +388,8 @@ void makeRecorder(Recorder* self, nb::handle inputSize, nb::handle maskSize, nb:
                         toUint64(actionSize, "action size"), masked);
 }
 
-/// Open a mask; None gives an empty mask. A recorder without masks rejects any other value.
+/// Return the mask given by Python; None results in an empty mask. Any other value is rejected if the recorder records
+/// no masks.
 std::span<const bool> openMask(Input& mask, nb::handle given, const Recorder& recorder) {
     if (given.is_none()) return {};
     recorder.checkMasked();
@@ -421,7 +424,7 @@ nb::object decideAndRecord(Recorder& recorder, const Program& program, nb::handl
     return nb::make_tuple(action.release(), *logProb);
 }
 
-/// New numpy arrays for the current recording of a recorder.
+/// New numpy arrays with the sizes of the current recording of a recorder.
 class RecordingArrays {
 public:
     explicit RecordingArrays(const Recorder& recorder)
@@ -458,7 +461,7 @@ public:
 private:
     template <typename T>
     static void copy(std::span<const T> values, NewArray<T>& array) {
-        // Creating an array can run the garbage collector, which may call a finalizer that uses the same recorder.
+        // The sizes may differ: creating an array can run the garbage collector, and a finalizer may use the recorder.
         if (values.size() != array.values().size()) throw std::logic_error("a recorder was changed while it was read");
         std::ranges::copy(values, array.values().begin());
     }
@@ -480,7 +483,7 @@ nb::dict take(Recorder& recorder, nb::handle givenRow, nb::handle givenMask) {
     if (!givenRow.is_none()) row.openFlatRow(givenRow, recorder.inputSize());
     const std::span<const float> last = givenRow.is_none() ? std::span<const float>{} : row.values<float>();
     const std::span<const bool> legal = openMask(mask, givenMask, recorder);
-    // Allocate first, so that no steps are lost if the allocation fails.
+    // Allocate before closing the recording, so that no steps are lost if the allocation fails.
     RecordingArrays arrays(recorder);
     arrays.fill(recorder.close(last, legal));
     return arrays.release();

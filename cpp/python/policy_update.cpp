@@ -41,11 +41,11 @@ public:
           update_(actor, critic, parts, toParameter(logStd),
                   {objective[0], objective[1], objective[2], objective[3], standardize}, toClipping(clipping)) {}
 
-    /// Train on consecutive minibatches of `order` until `metrics` is full. Returns the number of minibatches.
-    /// Metrics of a network that is not trained are NaN.
+    /// Train on consecutive minibatches of `order` until `metrics` is full. Returns the number of minibatches. The
+    /// metrics of a network that is not trained are NaN.
     ///
-    /// Stops early after a minibatch whose KL divergence exceeds `maxKl`. Also stops at a minibatch
-    /// with a loss or gradient that is not finite, without applying or counting it.
+    /// Stops early after a minibatch whose KL divergence exceeds `maxKl`. Also stops at a minibatch with a loss or
+    /// gradient that is not finite; this minibatch is neither applied nor counted.
     std::size_t learn(const Order& order, std::size_t minibatch, double maxKl, const MetricRows& metrics,
                       int trained) {
         const nb::gil_scoped_release released;
@@ -63,7 +63,7 @@ public:
         return done;
     }
 
-    /// Running mean of the gradient norm, and the number of norms so far.
+    /// Running mean of the gradient norms, and the number of norms added to it.
     std::pair<double, double> runningNorm() const { return {update_.clipping().mean, update_.clipping().count}; }
 
 private:

@@ -24,7 +24,7 @@ using rl4sys::TrainableNetwork;
 
 namespace {
 
-/// Loss, mean value (critics) or entropy (actor), gradient norm, and running mean and count of the gradient norms.
+/// Loss, mean value (critics) or entropy (actor), gradient norm, running mean of the gradient norms, and their number.
 using UpdateResult = std::tuple<double, double, double, double, double>;
 
 class ReplayUpdate {

@@ -1,4 +1,5 @@
-// Python bindings of the sum tree, for batches of leaves. Same interface as rl4sys.buffers.sum_tree.NumpySumTree.
+// Python bindings of the sum tree for batches of leaves, with the same interface as
+// rl4sys.buffers.sum_tree.NumpySumTree.
 
 #include "sum_tree.hpp"
 
@@ -23,7 +24,7 @@ using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 template <typename T>
 using NewNumpy = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
-/// New numpy array with the elements `element(0)`, `element(1)`, ...
+/// Return a new numpy array with the elements `element(0)`, `element(1)`, ...
 template <typename T, typename Element>
 NewNumpy<T> newArray(std::size_t size, Element element) {
     auto values = std::make_unique<T[]>(size);

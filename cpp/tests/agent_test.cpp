@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 const std::array<float, 8> observation{0.1f, -0.2f, 0.3f, -0.4f, 0.5f, -0.6f, 0.7f, -0.8f};
 const std::chrono::seconds patience(20);
 
-/// Config for the golden models: two observations with 8 elements in total and 4 discrete actions by default.
+/// Agents for the golden models. By default: two observations with 8 elements in total, and 4 discrete actions.
 class AgentTest : public testing::Test {
 protected:
     RL4SysAgent makeAgent(const std::string& address, const Json& changes = Json::object(), AgentOptions options = {}) {
@@ -110,7 +110,7 @@ TEST_F(AgentTest, DecidesWithTheModelAndSendsTheTrajectory) {
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 5u);
 }
 
-TEST_F(AgentTest, KeepsMemoryAcrossCutsAndSendsTheInitialMemoryOfEachRecording) {
+TEST_F(AgentTest, KeepsTheRecurrentStateAcrossCutsAndSendsItWithEachRecording) {
     ScriptedServer server("gru.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"max_traj_length", 3}});
     RL4SysTrajectory trajectory;
@@ -138,7 +138,7 @@ TEST_F(AgentTest, KeepsMemoryAcrossCutsAndSendsTheInitialMemoryOfEachRecording) 
     EXPECT_EQ(server.received().size(), 4u);
 }
 
-TEST_F(AgentTest, SendsNoMemoryForAStatelessPolicy) {
+TEST_F(AgentTest, SendsNoRecurrentStateForAStatelessPolicy) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -147,7 +147,7 @@ TEST_F(AgentTest, SendsNoMemoryForAStatelessPolicy) {
     EXPECT_THROW(ScriptedServer::column(server.received().at(0), "memory"), std::runtime_error);
 }
 
-TEST_F(AgentTest, RemotePolicyWithMemoryUsesTheFallback) {
+TEST_F(AgentTest, RecurrentPolicyWithRemoteInferenceUsesTheFallback) {
     ScriptedServer server;
     server.setActHandler([](const v1::ActRequest&, v1::ActReply&) {
         return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the policy has memory: set inference to local");
@@ -174,7 +174,7 @@ TEST_F(AgentTest, SameSeedGivesSameActions) {
     EXPECT_EQ(std::set<std::int64_t>(acts.begin(), acts.end()).size(), 4u);
 }
 
-TEST_F(AgentTest, UsesTheFallbackWithoutAServer) {
+TEST_F(AgentTest, UsesTheFallbackIfTheServerIsUnreachable) {
     AgentOptions options;
     options.fallbackAct = [](std::span<const float>, std::span<const bool>) { return 3; };
     RL4SysAgent agent = makeAgent("127.0.0.1:9", {{"server", {{"timeout_seconds", 0.01}}}}, options);
@@ -190,7 +190,7 @@ TEST_F(AgentTest, UsesTheFallbackWithoutAServer) {
     EXPECT_NE(logged().front().find("continuing with the fallback action"), std::string::npos);
 }
 
-TEST_F(AgentTest, IllegalOrFailingFallbackIsReplaced) {
+TEST_F(AgentTest, IllegalOrFailingFallbackFunctionIsReplacedByTheConfiguredAction) {
     AgentOptions options;
     options.fallbackAct = [](std::span<const float> row, std::span<const bool>) -> std::int64_t {
         if (row[0] > 0) throw std::runtime_error("it broke");
@@ -210,7 +210,7 @@ TEST_F(AgentTest, IllegalOrFailingFallbackIsReplaced) {
     EXPECT_NE(action.fallbackReason().find("99 is not legal"), std::string_view::npos);
 }
 
-TEST_F(AgentTest, LateModelIsAdopted) {
+TEST_F(AgentTest, ModelThatArrivesAfterConstructionIsUsed) {
     ScriptedServer server;
     server.stop();
     RL4SysAgent agent = makeAgent(server.address(), {{"server", {{"timeout_seconds", 0.01}}}});
@@ -228,7 +228,7 @@ TEST_F(AgentTest, NewerVersionCutsTheTrajectory) {
     for (int i = 0; i < 10; ++i) step(agent, trajectory);
     server.publish(2);
     ASSERT_TRUE(agent.waitForModel(patience, 2));
-    // The cut takes some steps longer if another thread holds the lock.
+    // The cut is delayed by some steps if another thread holds the lock.
     RL4SysAction action = step(agent, trajectory);
     std::size_t before = 10;
     for (; action.version() != 2u && before < 1000; ++before) action = step(agent, trajectory);
@@ -290,13 +290,13 @@ TEST_F(AgentTest, MaskedActionsAreNeverSelected) {
 
 TEST_F(AgentTest, MultiDiscreteActionsAreLegalAndSent) {
     ScriptedServer server("multi_categorical_masked.safetensors");
-    // With random seeds, one run in a hundred never selects the rarer action of the second part.
+    // With a random seed, one run in a hundred never selects the less likely action of the second dimension.
     RL4SysAgent agent = makeAgent(server.address(), {{"action", {2, 5}}, {"mask", true}, {"seed", 1}});
     RL4SysTrajectory trajectory;
     std::vector<std::int64_t> made;
     RL4SysAction action;
     for (std::size_t i = 0; i < 40; ++i) {
-        // One legal action in the first part, up to two in the second.
+        // One action is legal in the first dimension, and one or two in the second.
         const std::array<bool, 7> mask{i % 2 == 0, i % 2 == 1, true, false, false, i % 5 > 0, false};
         action = agent.requestForAction(trajectory, observation, mask);
         ASSERT_EQ(action.acts().size(), 2u);
@@ -316,12 +316,12 @@ TEST_F(AgentTest, MultiDiscreteActionsAreLegalAndSent) {
     EXPECT_EQ(ScriptedServer::column(sent, "obs.mask").shape(1), 7u);
 }
 
-TEST_F(AgentTest, ModelWithOtherActionPartsIsNotUsed) {
+TEST_F(AgentTest, ModelWithAnotherActionSpaceIsNotUsed) {
     ScriptedServer server("multi_categorical.safetensors");
     RL4SysAgent agent = makeAgent(server.address(), {{"action", {1, 3, 4}}, {"server", {{"timeout_seconds", 0.2}}}});
     RL4SysTrajectory trajectory;
     EXPECT_FALSE(step(agent, trajectory).fallbackReason().empty());
-    // The constructor timed out before the model arrived, so the error may appear later.
+    // The constructor may time out before the model arrives, so wait for the error.
     const auto isReported = [&agent] {
         return agent.statistics().lastProblem.find("(3, 1, 4) discrete actions; this client has") != std::string::npos;
     };
@@ -331,7 +331,7 @@ TEST_F(AgentTest, ModelWithOtherActionPartsIsNotUsed) {
     EXPECT_TRUE(isReported()) << agent.statistics().lastProblem;
 }
 
-TEST_F(AgentTest, MultiDiscreteFallbackIsLegalInEachPart) {
+TEST_F(AgentTest, MultiDiscreteFallbackIsLegalInEachDimension) {
     AgentOptions options;
     std::vector<std::int64_t> wanted{1, 4};
     options.fallbackActs = [&](std::span<const float>, std::span<const bool>, std::span<std::int64_t> acts) {
@@ -370,7 +370,7 @@ TEST_F(AgentTest, NanObservationUsesTheFallbackAndEndsTheTrajectory) {
     EXPECT_EQ(valuesOf<float>(server.received().at(0), "reward").size(), 2u);
 }
 
-TEST_F(AgentTest, InvalidCallsThrowAndLoseNothing) {
+TEST_F(AgentTest, InvalidCallsThrowAndDoNotChangeTheTrajectory) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -493,9 +493,9 @@ TEST_F(AgentTest, NextInstanceSendsTheSpoolOfThePreviousOne) {
     EXPECT_TRUE(server.waitForSteps(30));
 }
 
-TEST_F(AgentTest, RefusalByTheServerThrowsItsMessage) {
+TEST_F(AgentTest, RefusalByTheServerThrowsConfigErrorWithItsMessage) {
     ScriptedServer server;
-    server.setGreeting([](ScriptedServer::Connection& connection, const v1::Hello&) {
+    server.setHelloHandler([](ScriptedServer::Connection& connection, const v1::Hello&) {
         v1::ServerMessage message;
         message.mutable_problem()->set_kind(v1::Problem::REFUSED);
         message.mutable_problem()->set_message("algorithm.lr is -1");
@@ -511,10 +511,10 @@ TEST_F(AgentTest, RefusalByTheServerThrowsItsMessage) {
 
 TEST_F(AgentTest, DamagedModelIsRequestedAgain) {
     ScriptedServer server;
-    std::atomic<int> greetings = 0;
-    server.setGreeting([&](ScriptedServer::Connection& connection, const v1::Hello&) {
+    std::atomic<int> connections = 0;
+    server.setHelloHandler([&](ScriptedServer::Connection& connection, const v1::Hello&) {
         server.welcome(connection);
-        if (greetings++ > 0) return server.sendModel(connection, 1);
+        if (connections++ > 0) return server.sendModel(connection, 1);
         v1::ServerMessage message;
         message.mutable_snapshot()->set_version(1);
         message.mutable_snapshot()->set_full("not a model");
@@ -522,7 +522,7 @@ TEST_F(AgentTest, DamagedModelIsRequestedAgain) {
     });
     RL4SysAgent agent = makeAgent(server.address());
     EXPECT_TRUE(agent.waitForModel(patience));
-    EXPECT_GE(greetings, 2);
+    EXPECT_GE(connections, 2);
 }
 
 TEST_F(AgentTest, ThreadsShareAnAgentWithSeparateTrajectories) {
@@ -547,7 +547,7 @@ TEST_F(AgentTest, ThreadsShareAnAgentWithSeparateTrajectories) {
     EXPECT_EQ(ScriptedServer::stepsOf(server.received()), 8000u);
 }
 
-TEST_F(AgentTest, DestroyedTrajectoryIsSentAndTrajectoryMayOutliveItsAgent) {
+TEST_F(AgentTest, DestroyedTrajectoryIsSentAndTrajectoryCanOutliveItsAgent) {
     ScriptedServer server;
     RL4SysTrajectory outliving;
     {
@@ -604,7 +604,7 @@ TEST_F(AgentTest, LogCallbackMayReadStatistics) {
     observed = nullptr;
 }
 
-TEST_F(AgentTest, ThrowingCallbacksStillYieldAnAction) {
+TEST_F(AgentTest, ActionIsReturnedEvenIfCallbacksThrow) {
     AgentOptions options;
     options.fallbackAct = [](std::span<const float>, std::span<const bool>) -> std::int64_t { throw 1; };
     options.log = [](LogLevel, std::string_view) { throw 2; };
@@ -615,7 +615,7 @@ TEST_F(AgentTest, ThrowingCallbacksStillYieldAnAction) {
     EXPECT_NE(action.fallbackReason().find("the fallback function failed"), std::string_view::npos);
 }
 
-TEST_F(AgentTest, TrajectoryIsEndedOnlyByItsOwnAgent) {
+TEST_F(AgentTest, TrajectoryCanOnlyBeChangedByItsOwnAgent) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysAgent other = makeAgent(server.address(), {{"client_id", "other"}});
@@ -636,7 +636,7 @@ TEST_F(AgentTest, TrajectoryIsEndedOnlyByItsOwnAgent) {
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 2u);
 }
 
-TEST_F(AgentTest, InvalidEndIsRejectedWithoutLoss) {
+TEST_F(AgentTest, InvalidEndOfATrajectoryIsRejectedWithoutLosingSteps) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -651,7 +651,7 @@ TEST_F(AgentTest, InvalidEndIsRejectedWithoutLoss) {
     EXPECT_EQ(agent.statistics().stepsAcknowledged, 4u);
 }
 
-TEST_F(AgentTest, RewardsOutOfFloatRangeAreRejected) {
+TEST_F(AgentTest, RewardsOutOfTheRangeOfFloatAreRejected) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -663,7 +663,7 @@ TEST_F(AgentTest, RewardsOutOfFloatRangeAreRejected) {
     EXPECT_EQ(action.reward(), 3e38);
 }
 
-TEST_F(AgentTest, RewardsAfterCloseAreLate) {
+TEST_F(AgentTest, RewardsAfterCloseAreCountedAsLate) {
     ScriptedServer server;
     RL4SysAgent agent = makeAgent(server.address());
     RL4SysTrajectory trajectory;
@@ -701,8 +701,8 @@ TEST_F(AgentTest, SpoolOfEarlierInstanceDoesNotDelayTheModel) {
         RL4SysTrajectory trajectory;
         for (int i = 0; i < 3; ++i) episode(agent, trajectory, 10);
     }
-    // The server neither acknowledges nor refuses the spool.
-    server.setGreeting([&](ScriptedServer::Connection& connection, const v1::Hello& hello) {
+    // The server accepts the connection for the spool, but neither acknowledges nor refuses its trajectories.
+    server.setHelloHandler([&](ScriptedServer::Connection& connection, const v1::Hello& hello) {
         server.welcome(connection);
         if (!hello.remote()) server.sendModel(connection, 1);
     });
@@ -713,7 +713,7 @@ TEST_F(AgentTest, SpoolOfEarlierInstanceDoesNotDelayTheModel) {
     EXPECT_EQ(step(agent, trajectory).version(), 1u);
 }
 
-TEST_F(AgentTest, RemoteInferenceUsesActionsOfTheServer) {
+TEST_F(AgentTest, RemoteInferenceReturnsActionsOfTheServer) {
     ScriptedServer server;
     std::atomic<std::int64_t> nextAct = 2;
     server.setActHandler([&](const v1::ActRequest& request, v1::ActReply& reply) {
@@ -741,7 +741,7 @@ TEST_F(AgentTest, RemoteInferenceUsesActionsOfTheServer) {
     EXPECT_EQ(server.received().at(0).version(), 9u);
 }
 
-TEST_F(AgentTest, RemoteMultiDiscreteActionMustBeLegalInAllParts) {
+TEST_F(AgentTest, RemoteMultiDiscreteActionMustBeLegalInAllDimensions) {
     ScriptedServer server("multi_categorical_masked.safetensors");
     std::atomic<std::int64_t> second = 4;
     server.setActHandler([&](const v1::ActRequest& request, v1::ActReply& reply) {

@@ -34,7 +34,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace rl4sys::client {
 namespace {
 
-/// Agent with a real connection and a golden model, so that every code path that may allocate is active.
+/// Agent with a real connection and a golden model, so that the test includes all code that could allocate.
 class AllocationTest : public testing::TestWithParam<const char*> {
 protected:
     AllocationTest() : server_(std::string(GetParam()) + ".safetensors"), agent_(writeConfig()) {}
@@ -64,7 +64,7 @@ private:
     }
 };
 
-TEST_P(AllocationTest, WarmClientDoesNotAllocate) {
+TEST_P(AllocationTest, DecisionsDoNotAllocateAfterWarmUp) {
     for (int round = 0; round < 200; ++round) {
         run(100, 50);
         ASSERT_TRUE(agent_.flush(std::chrono::seconds(20)));

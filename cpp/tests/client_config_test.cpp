@@ -20,7 +20,7 @@ using rl4sys::client::Box;
 using rl4sys::client::loadClientConfig;
 using rl4sys::client::ClientConfig;
 
-/// Behavior specific to the C++ client. tests/cpp compares it with the Python client.
+/// Tests of behavior that is specific to the C++ client. tests/cpp/test_settings_agree.py compares both clients.
 class ClientConfigTest : public testing::Test {
 protected:
     ClientConfigTest() {
@@ -38,7 +38,7 @@ protected:
         return loadClientConfig(write("client.json", content), overrides);
     }
 
-    /// Load a config with sizes and the given settings.
+    /// Load a config with the given settings and valid observation and action sizes.
     ClientConfig loadWith(const std::string& settings) const {
         return load(R"({"observation": 8, "action": 4, )" + settings + "}");
     }
@@ -66,7 +66,7 @@ testing::AssertionResult contains(const std::string& problem, const std::string&
 
 const fs::path testData = fs::path(RL4SYS_TEST_DATA) / "../../../tests/data";
 
-TEST_F(ClientConfigTest, LoadsFileOfTheFirstFormat) {
+TEST_F(ClientConfigTest, LoadsConfigOfTheFirstOlderFormat) {
     const ClientConfig settings = loadClientConfig(testData / "promised_001.json", "");
     EXPECT_EQ(settings.clientId, "luna-landing");
     EXPECT_EQ(settings.policyId, "luna-landing");
@@ -81,7 +81,7 @@ TEST_F(ClientConfigTest, LoadsFileOfTheFirstFormat) {
                       "lr": 3e-4, "critic_lr": 1e-3, "gradient_steps": 80, "target_kl": null}})"));
 }
 
-TEST_F(ClientConfigTest, LoadsFileOfTheSecondFormatWithSizesFromOverrides) {
+TEST_F(ClientConfigTest, LoadsConfigOfTheSecondOlderFormatWithSizesFromOverrides) {
     const ClientConfig settings = loadClientConfig(testData / "promised_003.json",
                                                    R"({"observation": [2, 3], "action": 5})");
     EXPECT_EQ(settings.clientId, "promised_003");
@@ -93,7 +93,7 @@ TEST_F(ClientConfigTest, LoadsFileOfTheSecondFormatWithSizesFromOverrides) {
     EXPECT_EQ(learner["algorithm"]["minibatch_size"], 64);
 }
 
-TEST_F(ClientConfigTest, MissingSizesAreReportedWithARemedy) {
+TEST_F(ClientConfigTest, ErrorForMissingSizesExplainsHowToSetThem) {
     const std::string problem = errorOf(testData / "promised_003.json");
     EXPECT_TRUE(contains(problem, "the size of observation and of action are missing"));
     EXPECT_TRUE(contains(problem, R"(AgentOptions::settings, such as {"observation": 8, "action": 4})"));
@@ -134,18 +134,18 @@ TEST_F(ClientConfigTest, ExpandsTheHomeDirectory) {
     EXPECT_EQ(loadWith(R"("outbox": {"spool": "a~"})").outbox.spool, folder_ / "a~");
 }
 
-TEST_F(ClientConfigTest, ChecksTheFallbackAgainstTheSpec) {
+TEST_F(ClientConfigTest, ValidatesTheFallbackActionAgainstTheActionSpace) {
     EXPECT_EQ(loadWith(R"("fallback_action": 3)").fallbackActs, std::vector<std::int64_t>{3});
     const ClientConfig numbers =
         load(R"({"observation": 8, "action": {"size": 2, "low": -1, "high": 1}, "fallback_action": [0.5, -1]})");
     EXPECT_EQ(numbers.fallbackValues, (std::vector<float>{0.5f, -1.0f}));
     EXPECT_TRUE(contains(errorWith(R"({"observation": 8, "action": 4, "fallback_action": 4})"),
-                     "fallback_action is 4; it should be a discrete action from 0 to 3"));
+                     "fallback_action is 4; expected a discrete action from 0 to 3"));
     const std::string multiDiscrete = R"({"observation": 8, "action": [3, 2], "fallback_action": )";
     EXPECT_EQ(load(multiDiscrete + "[2, 1]}").fallbackActs, (std::vector<std::int64_t>{2, 1}));
     for (const char* wrong : {"[2, 2]", "[2]", "1", "[2, -1]", "[1.0, 1]", "[18446744073709551615, 0]"}) {
         EXPECT_TRUE(contains(errorWith(multiDiscrete + wrong + "}"),
-                         "it should be one discrete action per part, from 0 to [2,1]"))
+                         "expected one discrete action per dimension, from 0 to [2,1]"))
             << wrong;
     }
 }
@@ -164,7 +164,7 @@ TEST_F(ClientConfigTest, OverridesReplaceSingleSettings) {
     EXPECT_EQ(settings.outbox.spoolBytes, 7U);
     EXPECT_TRUE(contains(errorWith(file, R"({"server.adress": 5})"), "server.adress is not a setting; did you mean a"));
     EXPECT_TRUE(contains(errorWith(file, "{"), "AgentOptions::settings is not valid JSON: parse error at line 1"));
-    EXPECT_TRUE(contains(errorWith(file, "5"), "AgentOptions::settings holds 5, not a block of settings"));
+    EXPECT_TRUE(contains(errorWith(file, "5"), "AgentOptions::settings contains 5, not a block of settings"));
     EXPECT_TRUE(contains(errorWith(file, R"({"a": 1, "a": 2})"), "AgentOptions::settings: a is given twice"));
 }
 
@@ -173,8 +173,8 @@ TEST_F(ClientConfigTest, ReportsAllErrorsTogether) {
                                                 "server": {"tls": {"certs": "x"}, "timeout_seconds": true}})");
     EXPECT_EQ(problem,
               "server.tls.certs is not a setting; did you mean cert?\n"
-              "server.timeout_seconds is true; it should be a number, not true or false\n"
-              "max_traj_length is 0; it should be greater than 0\n"
+              "server.timeout_seconds is true; expected a number, not true or false\n"
+              "max_traj_length is 0; expected a value greater than 0\n"
               "sede is not a setting; did you mean seed?\n"
               "Known in server.tls: ca, cert, key.\n"
               "Known in the config: action, algorithm, buffer, client_id, fallback_action, flush_seconds, inference, "
@@ -182,11 +182,11 @@ TEST_F(ClientConfigTest, ReportsAllErrorsTogether) {
               "patience_seconds, pin_version, policy_id, seed, send_frequency, server, training, version.");
 }
 
-TEST_F(ClientConfigTest, ReportsInvalidFiles) {
+TEST_F(ClientConfigTest, ReportsMissingAndMalformedFiles) {
     EXPECT_TRUE(contains(errorOf(folder_ / "nowhere.json"), "no config file"));
     EXPECT_TRUE(contains(errorOf(folder_), "no config file"));
     EXPECT_TRUE(contains(errorWith(""), "client.json is empty"));
-    EXPECT_TRUE(contains(errorWith("[1]"), "client.json holds [1], not a block of settings"));
+    EXPECT_TRUE(contains(errorWith("[1]"), "client.json contains [1], not a block of settings"));
     EXPECT_TRUE(contains(errorWith("{\n  \"seed\": oops}"), "is not valid JSON: parse error at line 2, column 11"));
     EXPECT_TRUE(contains(errorWith("observation: 8"), "is not valid JSON: parse error at line 1, column 1"));
     EXPECT_TRUE(contains(errorWith(R"({"a": {"b": 1, "b": 2}})"), "client.json: a.b is given twice"));
@@ -198,7 +198,7 @@ TEST_F(ClientConfigTest, ReportsInvalidFiles) {
     EXPECT_TRUE(contains(errorWith("{\"client_id\": \"\xff\"}"), "is not valid JSON"));
 }
 
-TEST_F(ClientConfigTest, ReportsUnreadableFile) {
+TEST_F(ClientConfigTest, ReportsAFileWithoutReadPermission) {
     const fs::path path = write("client.json", "{}");
     fs::permissions(path, fs::perms::none);
     if (access(path.c_str(), R_OK) == 0) GTEST_SKIP() << "this user can read all files";
@@ -211,7 +211,7 @@ TEST_F(ClientConfigTest, YamlIsRejectedWithAConversionCommand) {
     EXPECT_TRUE(contains(problem, "> client.json"));
 }
 
-TEST_F(ClientConfigTest, MergesExtendedFiles) {
+TEST_F(ClientConfigTest, MergesTheFilesInExtends) {
     write("sizes.json", R"({"observation": 8, "action": 4, "algorithm": {"name": "ppo"}})");
     write("fleet.json", R"({"extends": ["sizes.json"], "action": 5, "algorithm": {"lr": 1}})");
     const ClientConfig settings = load(R"({"extends": ["fleet.json"], "algorithm": {"lr": 2}})");
@@ -225,19 +225,19 @@ TEST_F(ClientConfigTest, MergesExtendedFiles) {
 
 TEST_F(ClientConfigTest, RejectsInvalidIdsAndTokens) {
     EXPECT_TRUE(contains(errorWith(R"({"client_id": "a\n"})"),
-                         "client_id is \"a\\n\"; it does not have the right form"));
+                         "client_id is \"a\\n\"; expected at most 100 letters"));
     EXPECT_TRUE(contains(errorWith(R"({"policy_id": "a/b"})"),
-                         "policy_id is \"a/b\"; it does not have the right form"));
+                         "policy_id is \"a/b\"; expected at most 100 letters"));
     EXPECT_TRUE(contains(errorOf(write("\xff.json", "{}")), "client_id is"));
     EXPECT_TRUE(contains(errorWith(R"({"observation": 1, "action": 1, "server": {"token": "schlüssel"}})"),
-                     "server.token or its file contains other characters than printable ASCII"));
+                     "server.token or its file contains characters that are not printable ASCII"));
     EXPECT_EQ(loadWith(R"("client_id": "größe-1.a_b")").clientId, "größe-1.a_b");
 }
 
 TEST_F(ClientConfigTest, RejectsInvalidPorts) {
     const std::string file = R"({"observation": 1, "action": 1, "server": {"address": ")";
     for (const char* address : {"localhost:65536", "localhost:117980", "[::1]:99999999999999999999"}) {
-        EXPECT_TRUE(contains(errorWith(file + address + "\"}}"), "a port is at most 65535")) << address;
+        EXPECT_TRUE(contains(errorWith(file + address + "\"}}"), "expected a port of at most 65535")) << address;
     }
     for (const char* address : {"localhost:65535", "localhost", "unix:/run/rl4sys"}) {
         EXPECT_EQ(errorWith(file + address + "\"}}"), "") << address;
@@ -251,18 +251,18 @@ TEST_F(ClientConfigTest, RejectsUnreadableTokenFile) {
     EXPECT_EQ(errorWith(file + "/dev/null\"}}"), "");
 }
 
-TEST_F(ClientConfigTest, RejectsConflictsInOldFormats) {
+TEST_F(ClientConfigTest, RejectsInvalidSettingsInOlderFormats) {
     EXPECT_TRUE(contains(errorWith(R"({"algorithm_name": "ppo", "server": 5, "train_server_address": "a:1"})"),
-                     "server is 5; it should be a block of settings"));
+                     "server is 5; expected a block of settings"));
     EXPECT_TRUE(contains(errorWith(R"({"algorithm_name": "ppo", "max_traj_length": 1000000000000,
                                      "algorithm_parameters": {"traj_per_epoch": 1000000000000}})"),
                      "algorithm_parameters.traj_per_epoch is 1000000000000"));
     EXPECT_TRUE(contains(errorWith(R"({"algorithm_name": "ppo", "max_traj_length": null,
                                      "algorithm_parameters": {"traj_per_epoch": 2}})"),
-                     "max_traj_length is null; it should be a valid integer"));
+                     "max_traj_length is null; expected an integer"));
     EXPECT_TRUE(contains(errorWith(R"({"algorithm_name": "ppo",
                                      "algorithm_parameters": {"train_pi_iters": null, "train_v_iters": 3}})"),
-                     "algorithm_parameters.train_pi_iters is null; it should be a whole number"));
+                     "algorithm_parameters.train_pi_iters is null; expected an integer"));
 }
 
 }  // namespace

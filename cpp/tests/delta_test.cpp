@@ -35,15 +35,15 @@ TEST(DeltaTest, RegroupsBytesOfCompleteWordsOnly) {
 TEST(DeltaTest, RejectsDeltaOfAnotherLength) {
     for (const std::size_t length : {0U, 9U, 11U, 1'000'000U}) {
         expectError([&] { applyDelta("0123456789", compressed(std::string(length, '\0'))); },
-                    "does not match the size");
+                    "does not fit its base model");
     }
 }
 
 TEST(DeltaTest, RejectsUncompressedOrTruncatedDelta) {
     expectError([] { applyDelta("0123456789", "these are words"); }, "cannot be decompressed: incorrect header check");
-    expectError([] { applyDelta("0123456789", ""); }, "does not match the size");
+    expectError([] { applyDelta("0123456789", ""); }, "does not fit its base model");
     std::string whole = compressed(std::string(10, '\0'));
-    expectError([&] { applyDelta("0123456789", whole.substr(0, whole.size() - 1)); }, "does not match the size");
+    expectError([&] { applyDelta("0123456789", whole.substr(0, whole.size() - 1)); }, "does not fit its base model");
     whole.back() = static_cast<char>(whole.back() ^ 1);
     expectError([&] { applyDelta("0123456789", whole); }, "cannot be decompressed: incorrect data check");
 }
@@ -53,7 +53,7 @@ TEST(DeltaTest, RejectsDeltaWithDictionary) {
     expectError([&] { applyDelta("0123456789", dictionary); }, "cannot be decompressed");
 }
 
-TEST(DeltaTest, ComputesKnownDigests) {
+TEST(DeltaTest, DigestIsSha256) {
     EXPECT_EQ(digest("").substr(0, 4), "\xe3\xb0\xc4\x42");
     EXPECT_EQ(digest("abc").substr(0, 4), "\xba\x78\x16\xbf");
     EXPECT_EQ(digest("abc").size(), 32U);

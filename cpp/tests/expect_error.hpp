@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// Return the message of the std::invalid_argument that `call` throws. The test fails if it does not throw.
+/// Return the message of the std::invalid_argument that `call` throws. The test fails if `call` does not throw it.
 template <typename Call>
 std::string errorOf(Call call) {
     try {
@@ -19,7 +19,7 @@ std::string errorOf(Call call) {
     return "";
 }
 
-/// Expect a short std::invalid_argument with `text` in its message.
+/// Expect that `call` throws a std::invalid_argument with `text` in a message of less than 1000 bytes.
 template <typename Call>
 void expectError(Call call, const std::string& text) {
     const std::string message = errorOf(call);

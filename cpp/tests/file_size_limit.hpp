@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// Limits the size of files written by this process, to simulate a full disk, even for root.
+/// Limits the size of files written by this process while the object exists. Simulates a full disk, even for root.
 class FileSizeLimit {
 public:
     explicit FileSizeLimit(std::size_t bytes) : formerAction_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -31,10 +31,10 @@ std::vector<Number> numbersOf(const TensorFile& file, const std::string& name) {
     return numbers;
 }
 
-/// Expect equality within a relative tolerance of 1e-6, absolute for values below 1.
+/// Expect equality within a tolerance of 1e-6, relative for values above 1.
 void expectClose(float got, float expected) { EXPECT_NEAR(got, expected, 1e-6 * std::max(1.0f, std::fabs(expected))); }
 
-/// Golden policy, read like a received model, and the decisions of the numpy form for it.
+/// Golden policy, read like a received model, and the recorded decisions of the numpy implementation with this policy.
 class GoldenTest : public testing::TestWithParam<const char*> {
 protected:
     GoldenTest() {
@@ -52,7 +52,7 @@ protected:
         return std::span(rows).subspan(decision * size, size);
     }
 
-    /// Compare the memory after a decision.
+    /// Compare the recurrent state after a decision with the recorded one.
     void expectMemory(std::size_t decision) const {
         for (std::size_t i = 0; i < memory.size(); ++i) expectClose(memory[i], memories[decision * memory.size() + i]);
     }
@@ -89,7 +89,7 @@ private:
     const std::unique_ptr<bool[]> masks = readMasks();
 };
 
-TEST_P(GoldenDiscreteTest, MatchesTheNumpyForm) {
+TEST_P(GoldenDiscreteTest, MatchesTheNumpyImplementation) {
     const std::vector<std::int64_t> actions = numbersOf<std::int64_t>(decisions, "action");
     std::vector<std::int64_t> action(model->program->actionSize());
     ASSERT_GE(logProbs.size(), 300U);
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, GoldenDiscreteTest,
 
 class GoldenContinuousTest : public GoldenTest {};
 
-TEST_P(GoldenContinuousTest, MatchesTheNumpyForm) {
+TEST_P(GoldenContinuousTest, MatchesTheNumpyImplementation) {
     const std::vector<float> actions = numbersOf<float>(decisions, "action");
     std::vector<float> action(model->program->actionSize());
     ASSERT_GE(logProbs.size(), 300U);

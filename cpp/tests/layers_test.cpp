@@ -32,7 +32,7 @@ public:
         return result;
     }
 
-    /// Sum of all outputs.
+    /// Return the sum of all outputs for a batch of inputs.
     double total(const std::vector<float>& input) {
         const std::size_t rows = input.size() / layers_.inputs(0);
         std::vector<float> output(rows * layers_.outputs(layers_.count() - 1));
@@ -42,7 +42,7 @@ public:
         return sum;
     }
 
-    /// Gradients of `total` with respect to each weight, then with respect to the input.
+    /// Return the gradients of `total` with respect to each weight array, followed by those with respect to the input.
     std::vector<std::vector<float>> gradients(const std::vector<float>& input) {
         total(input);
         std::vector<std::vector<float>> found;
@@ -91,8 +91,8 @@ private:
     Draws draws_{7, 0};
 };
 
-/// Return the central difference quotient of `total` with respect to `number`.
-double differenceQuotient(Network& network, const std::vector<float>& input, float& number) {
+/// Return the central finite difference of `total` with respect to `number`.
+double finiteDifference(Network& network, const std::vector<float>& input, float& number) {
     constexpr float step = 1e-2f;
     const float before = number;
     number = before + step;
@@ -105,8 +105,8 @@ double differenceQuotient(Network& network, const std::vector<float>& input, flo
 
 class LayersTest : public testing::TestWithParam<bool> {};
 
-TEST_P(LayersTest, GradientsMatchDifferenceQuotients) {
-    // Widths that are not a multiple of the vector width, so that accesses past the end change the result.
+TEST_P(LayersTest, GradientsMatchFiniteDifferences) {
+    // Layer widths that are not multiples of the vector width, so that accesses past the end change the result.
     Network network({3, 19, 5, 2}, "tanh", GetParam());
     std::vector<float> input = network.numbers(7 * 3);
     const auto found = network.gradients(input);
@@ -114,7 +114,7 @@ TEST_P(LayersTest, GradientsMatchDifferenceQuotients) {
     for (std::size_t part = 0; part < found.size(); ++part) {
         auto& numbers = part < network.parts.size() ? network.parts[part] : input;
         for (std::size_t i = 0; i < numbers.size(); i += 3, ++tried) {
-            EXPECT_NEAR(found[part][i], differenceQuotient(network, input, numbers[i]), 5e-3)
+            EXPECT_NEAR(found[part][i], finiteDifference(network, input, numbers[i]), 5e-3)
                 << "part " << part << ", " << i;
         }
     }
@@ -123,12 +123,12 @@ TEST_P(LayersTest, GradientsMatchDifferenceQuotients) {
 
 INSTANTIATE_TEST_SUITE_P(PlainAndNormalized, LayersTest, testing::Bool());
 
-TEST(LayersErrors, UnsupportedActivationIsRejected) {
+TEST(LayersErrors, UnsupportedActivationOrTooFewWidthsAreRejected) {
     EXPECT_THROW(Layers({2, 3, 1}, "gelu", false, 1e-5f), std::invalid_argument);
     EXPECT_THROW(Layers({2}, "tanh", false, 1e-5f), std::invalid_argument);
 }
 
-TEST(AdamTest, FirstStepEqualsTheLearningRate) {
+TEST(AdamTest, FirstStepHasTheSizeOfTheLearningRate) {
     std::vector<float> values(11, 1.0f), gradients(11, -0.3f), means(11, 0.0f), squares(11, 0.0f);
     const AdamParameter parameter{values.data(), gradients.data(), means.data(), squares.data(), values.size()};
     EXPECT_NEAR(sumOfSquares({&parameter, 1}), 11 * 0.09, 1e-6);

@@ -39,7 +39,7 @@ protected:
     const Spec spec = Snapshot::fromBytes(content).spec;
 };
 
-TEST_F(ModelTest, IsReadFromAFullSnapshot) {
+TEST_F(ModelTest, FullModelIsRead) {
     v1::Snapshot message = fullMessage(content, 7);
     message.set_wants(100);
     message.set_taken(3);
@@ -53,7 +53,7 @@ TEST_F(ModelTest, IsReadFromAFullSnapshot) {
     EXPECT_EQ(model->program->actionSize(), 3U);
 }
 
-TEST_F(ModelTest, IsReadFromADelta) {
+TEST_F(ModelTest, DeltaIsAppliedToTheHeldModel) {
     v1::ServerMessage first;
     ASSERT_TRUE(first.ParseFromString(goldenFile("full.message")));
     const auto held = read(first.snapshot());
@@ -69,22 +69,22 @@ TEST_F(ModelTest, StepsToNextUpdateAreUnlimitedByDefault) {
 
 TEST_F(ModelTest, DeltaAgainstAnotherModelIsRejected) {
     expectModelError(movedMessage(), nullptr,
-                     "version 2 is a delta against version 1, which this client does not hold");
+                     "version 2 of the model is a delta against version 1, which this client does not have");
     const auto older = read(fullMessage(content, 0));
-    expectModelError(movedMessage(), older.get(), "does not hold");
+    expectModelError(movedMessage(), older.get(), "does not have");
     const auto otherLineage = readModel(fullMessage(content), "second", nullptr, spec);
-    expectModelError(movedMessage(), otherLineage.get(), "does not hold");
+    expectModelError(movedMessage(), otherLineage.get(), "does not have");
 }
 
 TEST_F(ModelTest, DamagedBytesAreRejected) {
     for (std::size_t place = 0; place < content.size(); place += 31) {
         v1::Snapshot message = fullMessage(content);
         (*message.mutable_full())[place] ^= 0x10;
-        expectModelError(message, nullptr, "version 1 of the model is damaged: its digest differs");
+        expectModelError(message, nullptr, "version 1 of the model is damaged: its digest does not match");
     }
     v1::Snapshot message = fullMessage(content);
     message.clear_digest();
-    expectModelError(message, nullptr, "its digest differs");
+    expectModelError(message, nullptr, "its digest does not match");
 }
 
 TEST_F(ModelTest, DamagedDeltaIsRejected) {
@@ -99,7 +99,7 @@ TEST_F(ModelTest, DamagedDeltaIsRejected) {
 
 TEST_F(ModelTest, MissingContentIsRejected) {
     v1::Snapshot nothing;
-    expectModelError(nothing, nullptr, "its digest differs");
+    expectModelError(nothing, nullptr, "its digest does not match");
     expectModelError(fullMessage(""), nullptr, "not a safetensors file");
     expectModelError(fullMessage(std::string(1000, '\xff')), nullptr, "not a safetensors file");
 }
@@ -110,7 +110,7 @@ TEST_F(ModelTest, TooLargeVersionIsRejected) {
                   "the model has version 9223372036854775808; the maximum is 2**63 - 1");
 }
 
-TEST_F(ModelTest, ModelWithOtherSizesIsRejected) {
+TEST_F(ModelTest, ModelWithOtherShapesIsRejected) {
     expectModelError(fullMessage(goldenFile("argmax.safetensors")), nullptr,
                   "the server's model is for {'grid': (2, 1), 'state': (6)}, 4 discrete actions; this client has "
                   "{'grid': (2, 1), 'state': (6)}, (3)");

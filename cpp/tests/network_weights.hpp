@@ -11,7 +11,7 @@
 
 namespace rl4sys {
 
-/// Owner of random network weights and optimizer state, at stable addresses.
+/// Owner of random network weights and optimizer state. Their addresses do not change when more are added.
 class NetworkWeights {
 public:
     std::vector<float> numbers(std::size_t count) {
@@ -41,7 +41,7 @@ public:
         return std::make_unique<FrozenNetwork>(layers, values);
     }
 
-    /// Copy of all weights and optimizer state.
+    /// Return a copy of all weights and optimizer state.
     std::vector<std::vector<float>> all() const { return {arrays_.begin(), arrays_.end()}; }
 
 private:

@@ -53,7 +53,7 @@ void put(Outbox& outbox, std::uint64_t first, std::uint64_t last) {
     }
 }
 
-/// Send and acknowledge everything; returns the sequences in order.
+/// Send and acknowledge all trajectories. Returns their sequence numbers in the order of sending.
 std::vector<std::uint64_t> drain(Outbox& outbox) {
     std::vector<std::uint64_t> sequences;
     for (auto trajectories = outbox.nextBatch(2500); !trajectories.empty(); trajectories = outbox.nextBatch(2500)) {
@@ -85,7 +85,7 @@ protected:
         return Outbox(memoryBytes, std::move(spool), encode, log);
     }
 
-    /// Open the abandoned spool if there is exactly one.
+    /// Open the abandoned spool in `home`. Returns null if there is none or more than one.
     std::unique_ptr<Spool> openAbandoned() const {
         const std::vector<fs::path> directories = spoolDirectories(home());
         return directories.size() == 1 ? Spool::openAbandoned(directories.front()) : nullptr;
@@ -142,7 +142,7 @@ TEST_F(OutboxTest, AcceptsAcknowledgementOfUnsentTrajectories) {
     EXPECT_EQ(drain(outbox), range(4, 4));
 }
 
-TEST_F(OutboxTest, SpillsToDiskAndKeepsTheOrder) {
+TEST_F(OutboxTest, WritesToDiskIfMemoryIsFullAndKeepsTheOrder) {
     Outbox outbox = this->outbox(3 * size, 8 * 4 * frameSize);
     put(outbox, 1, 20);
     EXPECT_EQ(outbox.memoryBytes(), 3 * size);
@@ -161,7 +161,7 @@ TEST_F(OutboxTest, SpillsToDiskAndKeepsTheOrder) {
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, SendsOneTrajectoryAtATimeIfMemoryIsZero) {
+TEST_F(OutboxTest, SendsAllTrajectoriesIfTheMemoryLimitIsZero) {
     Outbox outbox = this->outbox(0);
     put(outbox, 1, 7);
     EXPECT_EQ(drain(outbox), range(1, 7));
@@ -177,7 +177,7 @@ TEST_F(OutboxTest, DropsTheOldestTrajectoriesWhenMemoryAndDiskAreFull) {
     EXPECT_EQ(outbox.waitingSteps(), 0u);
 }
 
-TEST_F(OutboxTest, IsBoundedByMemoryWithoutASpool) {
+TEST_F(OutboxTest, DropsTheOldestTrajectoriesWhenMemoryIsFullAndTheSpoolIsDisabled) {
     Outbox outbox = this->outbox(3 * size, std::size_t{0});
     put(outbox, 1, 10);
     EXPECT_EQ(drain(outbox), range(8, 10));
@@ -185,7 +185,7 @@ TEST_F(OutboxTest, IsBoundedByMemoryWithoutASpool) {
     EXPECT_TRUE(fs::is_empty(root()));
 }
 
-TEST_F(OutboxTest, KeepsOneOversizedTrajectory) {
+TEST_F(OutboxTest, KeepsATrajectoryLargerThanTheMemoryLimit) {
     Outbox outbox = this->outbox(3 * size, size);
     put(outbox, 1, 2);
     outbox.put(recording(3, 10 * size));
@@ -193,7 +193,7 @@ TEST_F(OutboxTest, KeepsOneOversizedTrajectory) {
     EXPECT_EQ(drain(outbox), range(3, 3));
 }
 
-TEST_F(OutboxTest, LimitsIncomingRecordings) {
+TEST_F(OutboxTest, LimitsTheQueueOfRecordingsToEncode) {
     Outbox outbox = this->outbox(3 * size, 10 * plenty);
     for (const std::uint64_t sequence : range(1, 10)) outbox.put(recording(sequence, (4 << 20) / 3));
     EXPECT_EQ(outbox.waitingSteps(), 30u);
@@ -274,10 +274,10 @@ TEST_F(OutboxTest, DropsAsFewTrajectoriesAsPossibleOnAFullDisk) {
     EXPECT_EQ(outbox.droppedSteps(), steps);
 }
 
-TEST_F(OutboxTest, KeepsTrajectoriesOnADiskThatBecameUnwritable) {
+TEST_F(OutboxTest, KeepsTrajectoriesOnADiskThatIsNoLongerWritable) {
     Outbox outbox = this->outbox(2 * size, 8 * frameSize);
     put(outbox, 1, 5);
-    // A directory with the name of the next segment.
+    // A directory with the name of the next segment prevents the creation of this segment.
     fs::create_directory(directory() / "00000000000000000006.segment");
     put(outbox, 6, 6);
     EXPECT_EQ(drain(outbox), range(1, 5));
@@ -304,7 +304,7 @@ TEST_F(OutboxTest, PersistedTrajectoriesAreSentByTheNextProcess) {
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(OutboxTest, SendsOnlyTrajectoriesTheServerLacks) {
+TEST_F(OutboxTest, DoesNotSendTrajectoriesThatTheServerAlreadyHas) {
     auto first = outbox(0);
     put(first, 1, 20);
     first.persist();
@@ -331,7 +331,7 @@ TEST_F(OutboxTest, KeepsAbandonedSpoolIfTheConnectionBreaks) {
     EXPECT_EQ(drain(next), range(1, 10));
 }
 
-TEST_F(OutboxTest, KeepsRefusedSpool) {
+TEST_F(OutboxTest, KeepsTheFilesOfARefusedSpool) {
     {
         Outbox outbox = this->outbox(0);
         put(outbox, 1, 4);
@@ -408,7 +408,7 @@ std::size_t spares(Outbox& outbox) {
     return count;
 }
 
-TEST_F(OutboxTest, LimitsNumberAndSizeOfSpares) {
+TEST_F(OutboxTest, LimitsNumberAndSizeOfSpareRecordings) {
     Outbox outbox = this->outbox(plenty);
     for (const std::uint64_t sequence : range(1, 200)) outbox.put(recording(sequence));
     outbox.encodeIncoming();

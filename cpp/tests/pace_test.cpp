@@ -8,7 +8,7 @@
 namespace rl4sys::client {
 namespace {
 
-/// Episodes whose steps are made without a policy.
+/// Tests of `Pace` with recorded steps that were not decided by a policy.
 class PaceTest : public testing::Test {
 protected:
     void publish(std::uint64_t version, std::uint64_t wants, std::uint64_t taken = 0, const char* lineage = "first") {
@@ -57,14 +57,14 @@ protected:
     std::uint64_t sequence_ = 0;
 };
 
-TEST_F(PaceTest, RecordingLimitIsTheNumberOfStepsToTheNextUpdate) {
+TEST_F(PaceTest, StepLimitOfARecordingIsTheNumberOfStepsToTheNextUpdate) {
     publish(1, 30);
     Episode& episode = begin();
     EXPECT_EQ(episode.recorder.limit(), 30u);
     EXPECT_EQ(episode.version, 1u);
 }
 
-TEST_F(PaceTest, EpisodesShareTheStepsOfTheNextUpdate) {
+TEST_F(PaceTest, EpisodesShareTheStepsToTheNextUpdate) {
     publish(1, 30);
     Episode& first = begin();
     Episode& second = begin();
@@ -79,7 +79,7 @@ TEST_F(PaceTest, EpisodesShareTheStepsOfTheNextUpdate) {
     EXPECT_TRUE(shouldCut(first));
 }
 
-TEST_F(PaceTest, RecordingHasAMaximumLength) {
+TEST_F(PaceTest, RecordingIsCutAtTheMaximumLengthOfTheServer) {
     pace_.setServerLimits(std::nullopt, 10);
     publish(1, 30);
     Episode& episode = begin();
@@ -88,7 +88,7 @@ TEST_F(PaceTest, RecordingHasAMaximumLength) {
     EXPECT_TRUE(shouldCut(episode));
 }
 
-TEST_F(PaceTest, NewerModelCutsRecordingsAfterTheirRewards) {
+TEST_F(PaceTest, NewerModelCutsRecordingsWhenAllRewardsAreSet) {
     publish(1, 30);
     Episode& episode = begin();
     take(episode, 3, false);
@@ -100,7 +100,7 @@ TEST_F(PaceTest, NewerModelCutsRecordingsAfterTheirRewards) {
     EXPECT_TRUE(shouldCut(episode));
 }
 
-TEST_F(PaceTest, LearnedTrajectoriesNoLongerCountAsUnlearned) {
+TEST_F(PaceTest, StepsThatTheModelWasTrainedOnAreNotUnlearned) {
     pace_.setServerLimits(0, 0);
     publish(1, 10);
     Episode& episode = begin();
@@ -125,7 +125,7 @@ TEST_F(PaceTest, NewLineageResetsUnlearnedSteps) {
     EXPECT_TRUE(pace_.waitUntilFresh(lock, Seconds(1e-6)));
 }
 
-TEST_F(PaceTest, ModelWakesWaitingThreads) {
+TEST_F(PaceTest, NewModelWakesWaitingThreads) {
     const Seconds forever(std::numeric_limits<double>::infinity());
     std::thread waiting([&] { EXPECT_TRUE(pace_.waitForModel(forever, 3)); });
     publish(1, 10);
@@ -133,7 +133,7 @@ TEST_F(PaceTest, ModelWakesWaitingThreads) {
     waiting.join();
 }
 
-TEST_F(PaceTest, ExtremeServerValuesAreHandled) {
+TEST_F(PaceTest, StepLimitIsValidForExtremeServerValues) {
     for (const std::uint64_t wants : {std::uint64_t{1}, ~std::uint64_t{0}, unlimitedSteps}) {
         publish(wants, wants, ~std::uint64_t{0});
         Episode& episode = begin();
@@ -144,7 +144,7 @@ TEST_F(PaceTest, ExtremeServerValuesAreHandled) {
     }
 }
 
-TEST_F(PaceTest, SentStepsStayExactForManyRecordings) {
+TEST_F(PaceTest, UnlearnedStepsAreExactForManySentRecordings) {
     publish(1, unlimitedSteps);
     Episode& episode = begin();
     for (int i = 0; i < 5000; ++i) {
@@ -152,14 +152,14 @@ TEST_F(PaceTest, SentStepsStayExactForManyRecordings) {
         submit(episode);
     }
     publish(2, 4000, 1000);
-    // 12,000 steps are unlearned, and every 4,000 steps an update is due.
+    // 12,000 steps are unlearned, and an update is due every 4,000 steps.
     take(episode, 1);
     EXPECT_FALSE(submit(episode));
     publish(3, 10, 5000);
     EXPECT_EQ(begin().recorder.limit(), 9u / 2 + 1);
 }
 
-TEST_F(PaceTest, EndedEpisodesAreReusedWithANewNumber) {
+TEST_F(PaceTest, ObjectOfAnEndedEpisodeIsReusedWithANewNumber) {
     publish(1, 10);
     Episode& first = begin();
     const std::uint64_t number = first.number;
@@ -172,7 +172,7 @@ TEST_F(PaceTest, EndedEpisodesAreReusedWithANewNumber) {
     EXPECT_NE(second.number, number);
 }
 
-TEST_F(PaceTest, StatisticsIncludeRecordingsInProgress) {
+TEST_F(PaceTest, StatisticsIncludeStepsOfRecordingsInProgress) {
     publish(1, 10);
     Episode& episode = begin();
     take(episode, 4);

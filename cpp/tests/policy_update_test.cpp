@@ -85,13 +85,13 @@ void expectLowerLoss(Learner learner) {
     EXPECT_LT(last.valueLoss, 0.8 * first.valueLoss);
 }
 
-TEST(PolicyUpdate, LowersLossOfDiscreteActions) { expectLowerLoss({{4}, 4, false}); }
+TEST(PolicyUpdate, UpdatesLowerTheLossForDiscreteActions) { expectLowerLoss({{4}, 4, false}); }
 
-TEST(PolicyUpdate, LowersLossOfMaskedMultiDiscreteActions) { expectLowerLoss({{3, 2}, 5, true}); }
+TEST(PolicyUpdate, UpdatesLowerTheLossForMaskedMultiDiscreteActions) { expectLowerLoss({{3, 2}, 5, true}); }
 
-TEST(PolicyUpdate, LowersLossOfContinuousActions) { expectLowerLoss({{}, 3, false}); }
+TEST(PolicyUpdate, UpdatesLowerTheLossForContinuousActions) { expectLowerLoss({{}, 3, false}); }
 
-TEST(PolicyUpdate, ChangesNothingIfTheResultIsNotFinite) {
+TEST(PolicyUpdate, UpdateWithNanLossDoesNotChangeTheWeights) {
     Learner learner({4}, 4, false);
     learner.learn();
     learner.insertNan();
@@ -100,7 +100,7 @@ TEST(PolicyUpdate, ChangesNothingIfTheResultIsNotFinite) {
     EXPECT_EQ(learner.state(), before);
 }
 
-TEST(PolicyUpdate, TrainsOneNetworkAlone) {
+TEST(PolicyUpdate, TrainsOnlyTheSelectedNetwork) {
     Learner learner({4}, 4, false);
     const float actor = learner.actorOutput(), critic = learner.criticOutput();
     EXPECT_GT(learner.learn(Trained::critic).norm, 0.0);
@@ -118,7 +118,7 @@ TEST(GradientClipping, AdaptiveLimitFollowsTheRunningMean) {
     adaptive.update(2.0);
     EXPECT_DOUBLE_EQ(adaptive.limit(), 6.0);
     adaptive.update(1000.0);
-    EXPECT_DOUBLE_EQ(adaptive.mean, 4.0) << "an outlier counts with its clipped norm";
+    EXPECT_DOUBLE_EQ(adaptive.mean, 4.0) << "the clipped norm of an outlier enters the mean";
     EXPECT_DOUBLE_EQ((GradientClipping{0.5, 3.0, 100.0, 0.0, 0.0}.limit()), 0.5);
 }
 

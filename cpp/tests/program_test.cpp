@@ -29,7 +29,7 @@ void expectNear(const std::vector<float>& got, const std::vector<float>& expecte
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6) << "number " << i;
 }
 
-/// Return a GRU cell of size 1 whose next memory is tanh of the input.
+/// Return a GRU cell of size 1 whose next state is tanh of the input.
 Operation makeGru() {
     const Tensor none{{3}, {0, 0, 0}};
     return {"gru", {{{3, 1}, {0, 0, 1}}, {{3, 1}, {0, 0, 0}}, {{3}, {0, -100, 0}}, none}, {{"memory", 0}}, {}};
@@ -53,7 +53,7 @@ TEST(ProgramTest, InPlaceOperationsKeepValuesThatAreUsedLater) {
 }
 
 TEST(ProgramTest, ConvolutionPadsWithZeros) {
-    // Sums of 2 x 2 pixels of a 2 x 2 image with a border of one.
+    // The kernel sums 2 x 2 pixels. The image has 2 x 2 pixels and a padding of one pixel.
     const Operation conv{"conv2d",
                          {{{1, 2, 2, 1}, {1, 1, 1, 1}}, {{1}, {0.5f}}},
                          {{"height", 2}, {"width", 2}, {"stride", 1}, {"padding", 1}},
@@ -85,7 +85,7 @@ TEST(ProgramTest, AttentionIgnoresMaskedKeys) {
     EXPECT_TRUE(std::isnan(attend({0, nan})));
 }
 
-TEST(ProgramTest, NanDecisionDoesNotChangeTheMemory) {
+TEST(ProgramTest, DecisionThatReturnsNanDoesNotChangeTheRecurrentState) {
     const Program program({makeGru(), {"mode", {}, {}, {}}}, 1);
     ASSERT_EQ(program.memorySize(), 1U);
     Scratch scratch;
@@ -121,7 +121,7 @@ TEST(ProgramTest, RandomDrawsFollowTheOrderOfOperations) {
     EXPECT_EQ(draws.counter, 4U);
 }
 
-TEST(ProgramTest, ForwardRejectsMemoryNoiseAndMask) {
+TEST(ProgramTest, ForwardRejectsProgramsWithMemoryNoiseOrMask) {
     Scratch scratch;
     const std::array<float, 1> row{0};
     const std::string error = "forward needs a program without memory, noise and mask; use act or decide";
@@ -133,7 +133,7 @@ TEST(ProgramTest, ForwardRejectsMemoryNoiseAndMask) {
     expectError([&] { masked.forward(row, scratch); }, error);
 }
 
-TEST(ProgramTest, MaskCanBeAnInput) {
+TEST(ProgramTest, OperationsCanReadTheActionMask) {
     const Program program({{"scale", {}, {{"factor", -1}}, {-1}}, {"argmax", {}, {}, {}}}, 1, 3);
     Scratch scratch;
     Draws draws;
@@ -144,7 +144,7 @@ TEST(ProgramTest, MaskCanBeAnInput) {
                 "the head argmax got 2 numbers for a mask of 3");
 }
 
-TEST(ProgramTest, MultiDiscreteHeadDrawsEachPart) {
+TEST(ProgramTest, MultiDiscreteHeadSelectsAnActionInEachDimension) {
     const Operation head{"multi_argmax", {{{3}, {2, 1, 3}}}, {}, {}};
     const Program program({head}, 6);
     EXPECT_TRUE(program.multiDiscrete());
@@ -184,7 +184,7 @@ TEST(ProgramTest, RequestForTheWrongActionKindIsRejected) {
     EXPECT_EQ(draws.counter, 0U);
 }
 
-TEST(ProgramTest, SpaceOfUnusedValuesIsReused) {
+TEST(ProgramTest, WorkspaceOfUnusedValuesIsReused) {
     const auto sizeOf = [](std::size_t layers) {
         std::vector<Operation> operations;
         for (std::size_t i = 0; i < layers; ++i) operations.push_back({"concat", {}, {}, {}});

@@ -8,7 +8,7 @@
 namespace rl4sys {
 namespace {
 
-/// Return a policy with a memory of `size` numbers, all of which move towards the observation.
+/// Return a policy with a recurrent state of `size` elements that depends on all previous observations.
 Program makeProgram(std::size_t size) {
     const Tensor input{{3 * size, 1}, std::vector<float>(3 * size, 0.5f)};
     const Tensor own{{3 * size, size}, std::vector<float>(3 * size * size, 0.1f)};
@@ -37,7 +37,7 @@ protected:
         return {recording.memory.begin(), recording.memory.end()};
     }
 
-    /// Return the memory of the program after the given observations.
+    /// Return the recurrent state of the program after the given observations.
     static std::vector<float> memoryAfter(const Program& program, const std::vector<float>& observations) {
         std::vector<float> memory(program.memorySize());
         Scratch scratch;
@@ -56,7 +56,7 @@ protected:
     std::array<float, 1> action{};
 };
 
-TEST_F(RecorderTest, RecordingContainsItsInitialMemory) {
+TEST_F(RecorderTest, RecordingContainsTheRecurrentStateBeforeItsFirstStep) {
     step(program, 1);
     step(program, 2);
     EXPECT_EQ(closedMemory(), std::vector<float>(3));
@@ -65,7 +65,7 @@ TEST_F(RecorderTest, RecordingContainsItsInitialMemory) {
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2, 3})) << "recording without steps";
 }
 
-TEST_F(RecorderTest, OnlyCommittedDecisionsChangeTheMemory) {
+TEST_F(RecorderTest, OnlyCommittedDecisionsChangeTheRecurrentState) {
     decide(program, 5);
     step(program, 1);
     decide(program, 6);
@@ -74,7 +74,7 @@ TEST_F(RecorderTest, OnlyCommittedDecisionsChangeTheMemory) {
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1}));
 }
 
-TEST_F(RecorderTest, DroppedStepsDoNotRestoreTheMemory) {
+TEST_F(RecorderTest, DroppingStepsDoesNotRestoreTheRecurrentState) {
     step(program, 1);
     step(program, 2);
     recorder.drop(2);
@@ -82,7 +82,7 @@ TEST_F(RecorderTest, DroppedStepsDoNotRestoreTheMemory) {
     EXPECT_EQ(closedMemory(), memoryAfter(program, {1, 2}));
 }
 
-TEST_F(RecorderTest, MemoryIsZeroAfterARestartOrAChangeOfSize) {
+TEST_F(RecorderTest, RecurrentStateIsZeroAfterARestartOrAChangeOfSize) {
     const Program larger = makeProgram(5);
     step(program, 1);
     closedMemory();
@@ -95,7 +95,7 @@ TEST_F(RecorderTest, MemoryIsZeroAfterARestartOrAChangeOfSize) {
     EXPECT_EQ(closedMemory(), std::vector<float>(5));
 }
 
-TEST_F(RecorderTest, StatelessPolicyHasNoMemory) {
+TEST_F(RecorderTest, RecordingOfAStatelessPolicyHasNoRecurrentState) {
     step(program, 1);
     closedMemory();
     step(Program({{"mode", {}, {}, {}}}, 1), 2);

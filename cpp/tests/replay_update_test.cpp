@@ -20,7 +20,7 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 GradientClipping noClipping() { return {1e6, 3.0, 100.0, 0.0, 0.0}; }
 
-/// Squashed Gaussian actor and two critics with layer normalization.
+/// Squashed Gaussian actor, two critics with layer normalization, and random transitions to train them.
 class Learner {
 public:
     Learner() {
@@ -65,21 +65,21 @@ private:
                        discount_ = std::vector<float>(rows, 0.5f);
 };
 
-TEST(ReplayUpdate, CriticLossDecreases) {
+TEST(ReplayUpdate, UpdatesLowerTheCriticLoss) {
     Learner learner;
     const double first = learner.learnCritics().loss;
     for (int step = 0; step < 300; ++step) learner.learnCritics();
     EXPECT_LT(learner.learnCritics().loss, 0.7 * first);
 }
 
-TEST(ReplayUpdate, ActorLossDecreases) {
+TEST(ReplayUpdate, UpdatesLowerTheActorLoss) {
     Learner learner;
     const double first = learner.learnActor().loss;
     for (int step = 0; step < 300; ++step) learner.learnActor();
     EXPECT_LT(learner.learnActor().loss, first - 0.02);
 }
 
-TEST(ReplayUpdate, ChangesNothingIfTheResultIsNotFinite) {
+TEST(ReplayUpdate, UpdateWithNanLossDoesNotChangeTheWeights) {
     Learner learner;
     learner.learnCritics();
     learner.insertNan();
@@ -88,7 +88,7 @@ TEST(ReplayUpdate, ChangesNothingIfTheResultIsNotFinite) {
     EXPECT_EQ(learner.state(), before);
 }
 
-TEST(Tape, KeptRowsHaveTheSameGradients) {
+TEST(Tape, InputGradientsOfSelectedRowsEqualThoseOfTheWholeBatch) {
     NetworkWeights weights;
     const Layers layers({inputs, 9, 6, 1}, "tanh", true, 1e-5f);
     const auto network = weights.trainable(layers);
@@ -112,7 +112,7 @@ TEST(Tape, KeptRowsHaveTheSameGradients) {
     }
 }
 
-/// Critic of discrete actions and random transitions.
+/// Q-network of discrete actions and random transitions to train it.
 class QLearner {
 public:
     QLearner() : critic_(weights_.trainable(layers_)), target_(weights_.frozen(layers_)), update_(*critic_, *target_) {
@@ -142,7 +142,7 @@ private:
                        discount_ = std::vector<float>(rows, 0.5f);
 };
 
-TEST(QUpdate, LossDecreases) {
+TEST(QUpdate, UpdatesLowerTheLoss) {
     QLearner learner;
     const double first = learner.learn().loss;
     for (int step = 0; step < 300; ++step) learner.learn();
@@ -159,7 +159,7 @@ TEST(QUpdate, NextValueIgnoresIllegalActions) {
     EXPECT_NE(restricted.learn(legal).loss, all);
 }
 
-TEST(QUpdate, InvalidActionThrowsAndChangesNothing) {
+TEST(QUpdate, InvalidActionThrowsAndDoesNotChangeTheWeights) {
     QLearner learner;
     for (const std::int64_t wrong : {std::int64_t{-1}, static_cast<std::int64_t>(actions)}) {
         learner.action[5] = wrong;

@@ -24,11 +24,11 @@ class ScriptedServer final : private v1::Training::Service {
 public:
     using Connection = grpc::ServerReaderWriter<v1::ServerMessage, v1::ClientMessage>;
 
-    /// Sends the first messages to a client after its Hello.
-    using Greeting = std::function<void(Connection&, const v1::Hello&)>;
+    /// Function that sends the first messages to a client after its Hello was received.
+    using HelloHandler = std::function<void(Connection&, const v1::Hello&)>;
 
     explicit ScriptedServer(std::string model = "categorical.safetensors") : model_(std::move(model)) {
-        greeting_ = [this](Connection& connection, const v1::Hello&) {
+        onHello_ = [this](Connection& connection, const v1::Hello&) {
             welcome(connection);
             sendModel(connection, 1);
         };
@@ -37,9 +37,9 @@ public:
 
     ~ScriptedServer() override { stop(); }
 
-    void setGreeting(Greeting greeting) {
+    void setHelloHandler(HelloHandler handler) {
         const std::lock_guard lock(mutex_);
-        greeting_ = std::move(greeting);
+        onHello_ = std::move(handler);
     }
 
     /// Stop sending acknowledgements.
@@ -92,14 +92,14 @@ public:
         connection.Write(message);
     }
 
-    /// Send another model to the connected client, or to the next one.
+    /// Send a model with another version to the connected client. Waits up to 30 seconds for a client.
     void publish(std::uint64_t version) {
         std::unique_lock lock(mutex_);
         changed_.wait_for(lock, std::chrono::seconds(30), [this] { return connection_ != nullptr; });
         sendModel(*connection_, version);
     }
 
-    /// Wait up to 30 seconds until `condition` holds for the received trajectories. Returns false on timeout.
+    /// Wait up to 30 seconds until `condition` returns true for the received trajectories. Returns false on timeout.
     bool waitUntil(const std::function<bool(const std::vector<v1::Trajectory>&)>& condition) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, std::chrono::seconds(30), [&] { return condition(received_); });
@@ -129,14 +129,14 @@ public:
 
 private:
     grpc::Status Connect(grpc::ServerContext* context, Connection* connection) override {
-        Greeting greeting;
+        HelloHandler onHello;
         {
             const std::lock_guard lock(mutex_);
             context_ = context;
-            greeting = greeting_;
+            onHello = onHello_;
         }
         v1::ClientMessage message;
-        if (connection->Read(&message)) greeting(*connection, message.hello());
+        if (connection->Read(&message)) onHello(*connection, message.hello());
         {
             const std::lock_guard lock(mutex_);
             connection_ = connection;
@@ -169,7 +169,7 @@ private:
     std::string model_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    Greeting greeting_;
+    HelloHandler onHello_;
     std::function<grpc::Status(const v1::ActRequest&, v1::ActReply&)> act_;
     bool acknowledges_ = true;
     grpc::ServerContext* context_ = nullptr;

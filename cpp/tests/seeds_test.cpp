@@ -8,7 +8,7 @@ namespace {
 
 using rl4sys::client::drawsKey;
 
-// numpy.random.SeedSequence([seed, 0]).generate_state(2, numpy.uint64)[1], by numpy 2.4
+// Seeds and numpy.random.SeedSequence([seed, 0]).generate_state(2, numpy.uint64)[1], computed with numpy 2.4.
 constexpr std::pair<std::uint64_t, std::uint64_t> keysOfNumpy[] = {
     {0U, 12390638538380655177U},
     {1U, 10007452063617845036U},
@@ -32,7 +32,7 @@ constexpr std::pair<std::uint64_t, std::uint64_t> keysOfNumpy[] = {
     {18446744073709551615U, 1268942265879420026U},
 };
 
-TEST(SeedsTest, MatchesNumpy) {
+TEST(SeedsTest, KeysAreEqualToThoseOfNumpy) {
     for (const auto& [seed, key] : keysOfNumpy) EXPECT_EQ(drawsKey(seed), key) << "seed " << seed;
 }
 

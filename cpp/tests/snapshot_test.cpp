@@ -39,7 +39,7 @@ void expectProgramError(const std::string& name, Change change, const std::strin
     expectError([&] { snapshot.read(); }, text);
 }
 
-TEST(SnapshotTest, ReadsSnapshotsOfPython) {
+TEST(SnapshotTest, ReadsSnapshotsWrittenByPython) {
     const Snapshot snapshot = Snapshot::fromBytes(goldenFile("categorical_masked.safetensors"));
     EXPECT_EQ(snapshot.version, 1);
     EXPECT_TRUE(snapshot.spec.masked());
@@ -49,14 +49,14 @@ TEST(SnapshotTest, ReadsSnapshotsOfPython) {
     EXPECT_TRUE(snapshot.program->discrete());
 }
 
-TEST(SnapshotTest, ComputesTheChecksumOfPython) {
+TEST(SnapshotTest, ComputesTheSameChecksumAsPython) {
     for (const char* name : {"categorical", "epsilon_greedy_masked", "squashed_gaussian", "squashed_mode"}) {
         const EditableSnapshot snapshot(name);
         EXPECT_EQ(withChecksum(snapshot.file), snapshot.blob) << name;
     }
 }
 
-TEST(SnapshotTest, RejectsEveryDamagedWeight) {
+TEST(SnapshotTest, RejectsADamagedByteAnywhereInTheWeights) {
     const std::string whole = goldenFile("squashed_mode.safetensors");
     const std::size_t start = decodeTensors(whole).arrays.at("high").bytes.data() - whole.data();
     for (std::size_t place = start; place < whole.size(); ++place) {
@@ -66,7 +66,7 @@ TEST(SnapshotTest, RejectsEveryDamagedWeight) {
     }
 }
 
-TEST(SnapshotTest, RejectsEveryDamagedByteOfTheProgram) {
+TEST(SnapshotTest, RejectsADamagedByteAnywhereInTheProgram) {
     const std::string whole = goldenFile("squashed_mode.safetensors");
     const std::size_t start = whole.find("\"program\"");
     const std::size_t end = whole.find("\"sha256\"");
@@ -132,9 +132,9 @@ TEST(SnapshotTest, RejectsUnknownOrMalformedOperations) {
     expectProgramError("mode", [](json& program) { program[1]["weights"] = {"layer0.bias"}; },
                          R"(elu takes 0 weights, got ["layer0.bias"])");
     expectProgramError("mode", [](json& program) { program[1]["options"]["alpha"] = 1.0; },
-                         R"(elu takes finite [] as options, got {"alpha":1.0})");
+                         R"(elu takes the options [], all finite; got {"alpha":1.0})");
     expectProgramError("squashed_gaussian", [](json& program) { program.back()["options"].erase("log_std_min"); },
-                         R"(takes finite ["log_std_max","log_std_min"] as options, got {"log_std_max":0.25})");
+                         R"(takes the options ["log_std_max","log_std_min"], all finite; got {"log_std_max":0.25})");
 }
 
 TEST(SnapshotTest, RejectsOptionsOutOfRange) {
@@ -182,7 +182,7 @@ TEST(SnapshotTest, RejectsTooLargePrograms) {
     EXPECT_EQ(snapshot.read().program->actionSize(), 3U);
 }
 
-TEST(SnapshotTest, RejectsOverlappingOrTooLargeMemories) {
+TEST(SnapshotTest, RejectsOverlappingOrTooLargeRecurrentStates) {
     expectProgramError("lstm", [](json& program) { program[0]["options"]["memory"] = 5; },
                          "lstm uses the memory from 5 to 23, but it is in use up to 6");
     expectProgramError("lstm", [](json& program) { program[0]["options"]["memory"] = 16777216 - 17; },
@@ -209,7 +209,7 @@ TEST(SnapshotTest, RejectsWeightsThatAreNotFloat32) {
     EditableSnapshot snapshot("mode");
     ArrayView& bias = snapshot.file.arrays.at("layer0.bias");
     bias.dtype = "I32";
-    expectError([&] { snapshot.read(); }, "linear takes weights of F32; 'layer0.bias' is of I32");
+    expectError([&] { snapshot.read(); }, "linear takes weights of dtype F32, but 'layer0.bias' has dtype I32");
 }
 
 TEST(SnapshotTest, RejectsEmptyWeights) {
@@ -221,14 +221,14 @@ TEST(SnapshotTest, RejectsEmptyWeights) {
 
 TEST(SnapshotTest, RejectsExcessiveReuseOfWeights) {
     const auto repeated = [](json& program) {
-        // A layer with 16 inputs and 16 outputs can be repeated any number of times.
+        // This layer has 16 inputs and 16 outputs, so it can be repeated any number of times.
         const json square = program[2];
         for (int times = 0; times < 1000; ++times) program.insert(program.begin() + 2, square);
     };
-    expectProgramError("mode", repeated, "take more than 4 times the weights in its snapshot");
+    expectProgramError("mode", repeated, "use more than 4 times the size of the weights in its snapshot");
 }
 
-TEST(SnapshotTest, AcceptsALayerUsedTwice) {
+TEST(SnapshotTest, AcceptsTwoOperationsWithTheSameWeights) {
     EditableSnapshot snapshot("mode");
     json program = snapshot.program();
     program.insert(program.begin() + 2, json(program[2]));
@@ -246,12 +246,12 @@ TEST(SnapshotTest, RejectsProgramsThatDoNotMatchTheSpec) {
     };
     const json box{{"kind", "box"}, {"shape", {5}}, {"dtype", "float32"}, {"low", {nullptr}}, {"high", {nullptr}}};
     const json discrete{{"kind", "discrete"}, {"choices", 3}};
-    expectError(withAction("mode", discrete), "the head mode does not produce actions of Discrete 3");
-    expectError(withAction("argmax", box), "the head argmax does not produce actions of Box 5");
-    expectError(withAction("argmax", discrete), "the program outputs 4 values for an action space of 3");
-    expectError(withAction("mode", box), "the program outputs 3 values for an action space of 5");
-    expectError(withAction("squashed_mode", box), "the program outputs 6 values for an action space of 5");
-    const std::string mismatch = "the head and the spec have different discrete actions";
+    expectError(withAction("mode", discrete), "the head mode does not fit the action space of 3 discrete actions");
+    expectError(withAction("argmax", box), "the head argmax does not fit the action space of 5 Box elements");
+    expectError(withAction("argmax", discrete), "the program outputs 4 values, but the action space needs 3");
+    expectError(withAction("mode", box), "the program outputs 3 values, but the action space needs 5");
+    expectError(withAction("squashed_mode", box), "the program outputs 6 values, but the action space needs 5");
+    const std::string mismatch = "the head and the spec have different numbers of discrete actions per dimension";
     expectError(withAction("argmax", {{"kind", "multi_discrete"}, {"choices", {4}}}), mismatch);
     expectError(withAction("multi_argmax", {{"kind", "multi_discrete"}, {"choices", {1, 3, 4}}}), mismatch);
     expectError(withAction("multi_argmax", {{"kind", "discrete"}, {"choices", 8}}), mismatch);

@@ -31,7 +31,7 @@ Spec multiDiscreteSpec() {
 
 json described(const Spec& spec) { return spec.toJson(); }
 
-TEST(SpecTest, ComputesSizes) {
+TEST(SpecTest, ComputesObservationAndActionSizes) {
     EXPECT_EQ(discreteSpec().inputSize(), 18U);
     EXPECT_EQ(discreteSpec().actionSize(), 1U);
     EXPECT_TRUE(discreteSpec().masked());
@@ -58,14 +58,14 @@ TEST(SpecTest, ChecksLegalityOfMultiDiscreteActions) {
     EXPECT_EQ(first, (std::array<std::int64_t, 3>{1, 0, 1}));
 }
 
-TEST(SpecTest, BoundsAreGivenForEveryElement) {
+TEST(SpecTest, SingleBoundAppliesToEveryElement) {
     const Box box = continuousSpec().action;
     EXPECT_EQ(box.lowAt(0), -1);
     EXPECT_EQ(box.lowAt(1), -2);
     EXPECT_EQ(box.highAt(1), infinity);
 }
 
-TEST(SpecTest, JsonMatchesPython) {
+TEST(SpecTest, JsonIsEqualToThatOfPython) {
     EXPECT_EQ(described(continuousSpec()), json::parse(R"({
         "observation": {"state": {"kind": "box", "shape": [8], "dtype": "float32", "low": [null], "high": [null]}},
         "action": {"kind": "box", "shape": [2], "dtype": "float32", "low": [-1.0, -2.0], "high": [null]}})"));
@@ -82,7 +82,7 @@ TEST(SpecTest, JsonRoundTripPreservesTheSpec) {
     EXPECT_NE(discreteSpec(), continuousSpec());
 }
 
-TEST(SpecTest, AcceptsScalarsAndEmptyAxes) {
+TEST(SpecTest, AcceptsScalarObservationsAndAxesOfLengthZero) {
     Spec spec = continuousSpec();
     spec.observation.front().second.shape = {};
     EXPECT_EQ(Spec::fromJson(spec.toJson()).inputSize(), 1U);
@@ -100,7 +100,7 @@ TEST(SpecTest, RejectsInvalidJson) {
     }
 }
 
-TEST(SpecTest, RejectsASingleInvalidField) {
+TEST(SpecTest, RejectsSpecsWithOneInvalidField) {
     const std::pair<const char*, const char*> wrong[] = {
         {"/action/choices", "0"},
         {"/action/choices", "-1"},

@@ -39,7 +39,7 @@ void append(Spool& spool, std::uint64_t first, std::uint64_t last) {
     for (const std::uint64_t sequence : range(first, last)) ASSERT_FALSE(spool.append(trajectory(sequence)));
 }
 
-/// Read and verify all remaining trajectories; returns their sequences.
+/// Read and verify all unread trajectories. Returns their sequence numbers.
 std::vector<std::uint64_t> readAll(Spool& spool) {
     std::vector<std::uint64_t> sequences;
     while (const std::optional<EncodedTrajectory> next = spool.readNext()) {
@@ -75,7 +75,7 @@ protected:
     /// Return a spool in which two trajectories fit in a segment.
     Spool spool() const { return Spool(directory(), 8 * 2 * frameSize, "hello"); }
 
-    /// Leave a spool with trajectories `first` to `last`, like a crashed process.
+    /// Write a spool with trajectories `first` to `last` and leave it on disk, like a crashed process.
     void leave(std::uint64_t first, std::uint64_t last) const {
         Spool dying = spool();
         append(dying, first, last);
@@ -136,7 +136,7 @@ TEST_F(SpoolTest, CreatesPrivateDirectories) {
     }
 }
 
-TEST_F(SpoolTest, DoesNotUseADirectoryOfAnotherUser) {
+TEST_F(SpoolTest, DoesNotWriteToADirectoryOfAnotherUser) {
     if (::getuid() != 0) GTEST_SKIP() << "only root can create a directory of another user";
     fs::create_directory(home());
     fs::create_directory(directory());
@@ -159,7 +159,7 @@ TEST_F(SpoolTest, DoesNotOpenASpoolOfAnotherUser) {
     EXPECT_EQ(openAbandoned(), nullptr);
 }
 
-TEST_F(SpoolTest, ReportsAFileInPlaceOfTheDirectory) {
+TEST_F(SpoolTest, ReportsThatTheSpoolPathIsAFile) {
     overwrite(home(), "not a directory");
     EXPECT_EQ(spool().append(trajectory(1)), std::errc::not_a_directory);
 }
@@ -223,7 +223,7 @@ TEST_F(SpoolTest, KeepsTrajectoriesThatWereNotRemoved) {
     EXPECT_EQ(readAll(*openAbandoned()), range(5, 9));
 }
 
-TEST_F(SpoolTest, DoesNotOpenADirectoryWithoutAHello) {
+TEST_F(SpoolTest, DoesNotOpenADirectoryWithoutAHelloFile) {
     fs::create_directories(directory());
     overwrite(directory() / "00000000000000000001.segment", "something");
     EXPECT_EQ(openAbandoned(), nullptr);
@@ -238,14 +238,14 @@ TEST_F(SpoolTest, DeletesAnEmptyAbandonedSpool) {
     EXPECT_FALSE(fs::exists(directory()));
 }
 
-TEST_F(SpoolTest, DoesNotReadATooLargeHello) {
+TEST_F(SpoolTest, DoesNotReadATooLargeHelloFile) {
     leave(1, 1);
     fs::resize_file(directory() / "hello", std::uintmax_t{1} << 40);
     EXPECT_EQ(openAbandoned(), nullptr);
     EXPECT_EQ(segmentsIn(directory()).size(), 1u);
 }
 
-TEST_F(SpoolTest, IsUnchangedAfterAWriteError) {
+TEST_F(SpoolTest, WriteErrorDoesNotChangeTheSpool) {
     Spool spool(directory(), 100 * frameSize, "hello");
     append(spool, 1, 2);
     {
@@ -271,7 +271,7 @@ TEST_F(SpoolTest, LeavesNoEmptySegmentAfterAWriteError) {
     EXPECT_TRUE(fs::is_empty(home()));
 }
 
-TEST_F(SpoolTest, WritesNoSegmentsWithoutAHello) {
+TEST_F(SpoolTest, WritesTheHelloFileAgainAfterAWriteError) {
     Spool spool = this->spool();
     {
         const FileSizeLimit limit(3);
@@ -293,7 +293,7 @@ TEST_F(SpoolTest, ContinuesAfterItsFilesWereDeleted) {
     EXPECT_EQ(spool.bytes(), 0u);
 }
 
-TEST_F(SpoolTest, RefusedSpoolIsNotFoundAgain) {
+TEST_F(SpoolTest, RefusedSpoolIsNotListedAgain) {
     leave(1, 2);
     const std::unique_ptr<Spool> spool = openAbandoned();
     ASSERT_NE(spool, nullptr);
@@ -314,10 +314,10 @@ TEST_F(SpoolTest, DirectoriesAreSortedByAge) {
     EXPECT_TRUE(spoolDirectories(home() / "nowhere").empty());
 }
 
-/// Damage to the first of four segments with two trajectories each, and the number of readable ones left in it.
+/// Damage to the first of four segments with two trajectories each.
 struct Damage {
     const char* name;
-    std::size_t survive;
+    std::size_t survive;  ///< Number of trajectories in the damaged segment that are still readable.
     void (*apply)(const fs::path& segment);
 };
 
@@ -327,19 +327,19 @@ void replace(const fs::path& path, std::size_t position, std::string_view bytes)
 
 constexpr std::string_view hugeNumber = "\xFF\xFF\xFF\xFF";
 constexpr std::array damages = {
-    Damage{"ContentIsFlipped", 0, [](const fs::path& path) { replace(path, 60, "!"); }},
-    Damage{"SecondContentIsFlipped", 1, [](const fs::path& path) { replace(path, frameSize + 60, "!"); }},
-    Damage{"SequenceIsFlipped", 0, [](const fs::path& path) { replace(path, 0, "!"); }},
-    Damage{"ChecksumIsFlipped", 0, [](const fs::path& path) { replace(path, 16, "!!!!"); }},
+    Damage{"ContentIsChanged", 0, [](const fs::path& path) { replace(path, 60, "!"); }},
+    Damage{"SecondContentIsChanged", 1, [](const fs::path& path) { replace(path, frameSize + 60, "!"); }},
+    Damage{"SequenceIsChanged", 0, [](const fs::path& path) { replace(path, 0, "!"); }},
+    Damage{"ChecksumIsChanged", 0, [](const fs::path& path) { replace(path, 16, "!!!!"); }},
     Damage{"LengthIsHuge", 0, [](const fs::path& path) { replace(path, 12, hugeNumber); }},
-    Damage{"LengthIsSmaller", 0, [](const fs::path& path) { replace(path, 12, "\x01"); }},
+    Damage{"LengthIsTooSmall", 0, [](const fs::path& path) { replace(path, 12, "\x01"); }},
     Damage{"SecondLengthIsHuge", 1, [](const fs::path& path) { replace(path, frameSize + 12, hugeNumber); }},
-    Damage{"EndIsMissing", 1, [](const fs::path& path) { fs::resize_file(path, 2 * frameSize - 5); }},
-    Damage{"HeaderIsCut", 1, [](const fs::path& path) { fs::resize_file(path, frameSize + 7); }},
+    Damage{"SecondContentIsTruncated", 1, [](const fs::path& path) { fs::resize_file(path, 2 * frameSize - 5); }},
+    Damage{"SecondHeaderIsTruncated", 1, [](const fs::path& path) { fs::resize_file(path, frameSize + 7); }},
     Damage{"FileIsEmpty", 0, [](const fs::path& path) { fs::resize_file(path, 0); }},
-    Damage{"FileIsGone", 0, [](const fs::path& path) { fs::remove(path); }},
-    Damage{"FileIsZeros", 0, [](const fs::path& path) { overwrite(path, std::string(2 * frameSize, '\0')); }},
-    Damage{"EndIsGarbage", 2, [](const fs::path& path) { overwrite(path, contentOf(path) + "garbage"); }},
+    Damage{"FileIsMissing", 0, [](const fs::path& path) { fs::remove(path); }},
+    Damage{"FileContainsOnlyZeros", 0, [](const fs::path& path) { overwrite(path, std::string(2 * frameSize, '\0')); }},
+    Damage{"FileEndsInGarbage", 2, [](const fs::path& path) { overwrite(path, contentOf(path) + "garbage"); }},
 };
 
 class DamagedSpoolTest : public SpoolTest, public testing::WithParamInterface<Damage> {};
@@ -370,7 +370,8 @@ TEST_F(SpoolTest, NeverReturnsDamagedTrajectories) {
         leave(1, 8);
         for (const fs::path& segment : segmentsIn(directory())) {
             std::string content = contentOf(segment);
-            // The checksum does not cover the upper half of the sequence and the step count.
+            // Do not damage the upper half of the sequence number and the step count, which the checksum does not
+            // cover.
             std::size_t position = generator() % content.size();
             if (position % frameSize >= 4 && position % frameSize < 12) position = generator() % 4;
             content[position] = static_cast<char>(content[position] ^ (1 << generator() % 8));

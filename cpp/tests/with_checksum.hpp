@@ -7,7 +7,7 @@
 
 namespace rl4sys::client {
 
-/// Encode a modified snapshot with a matching checksum.
+/// Encode a snapshot with a new checksum that matches its modified content.
 inline std::string withChecksum(TensorFile snapshot) {
     snapshot.metadata["sha256"] = contentHash(snapshot.arrays, snapshot.metadata["program"]);
     return encodeTensors(snapshot.arrays, snapshot.metadata);

@@ -1,3 +1,3 @@
-"""Leads to `rl4sys.examples.development`."""
+"""Alias of `rl4sys.examples.development`, so that commands of earlier documents work."""
 
 from rl4sys.examples.development import *  # noqa: F403

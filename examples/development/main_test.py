@@ -1,3 +1,3 @@
-"""Leads to `rl4sys.examples.development.main_test`."""
+"""Alias of `rl4sys.examples.development.main_test`, so that commands of earlier documents work."""
 
 from rl4sys.examples.development.main_test import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Leads to `rl4sys.examples.development.simulate_policy`."""
+"""Alias of `rl4sys.examples.development.simulate_policy`, so that commands of earlier documents work."""
 
 import sys
 

@@ -25,8 +25,8 @@ _FIRST_RATES = 20
 
 
 @dataclass(frozen=True)
-class Seen:
-    """State of a run at one moment, as seen by alert rules. Unknown values have their defaults."""
+class RuleInput:
+    """State of a run at one moment, as the input of alert rules. Unknown values have their defaults."""
 
     step: int
     seconds: float
@@ -40,7 +40,7 @@ class Seen:
     clients: Mapping[str, float] = field(default_factory=dict)
     """Seconds since the last trajectory of each live client."""
     error: str = ""
-    """Error that ended the run, or empty."""
+    """Message of the error that ended the run; empty if there is none."""
     numerical: bool = False
     """True if the run ended because of a NaN or infinite value."""
 
@@ -56,13 +56,13 @@ class RuleResult:
 
 
 class Condition(Protocol):
-    """Condition of one rule, with state across rows."""
+    """Condition of one alert rule. Its state persists across metrics rows."""
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        """Evaluate the condition. Return None if ``seen`` has no data for it."""
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        """Evaluate the condition. Return None if ``inputs`` has no data for this condition."""
 
     def state(self) -> State | None:
-        """Return the state for a checkpoint, or None if it depends on the machine or clock and starts over."""
+        """Return the state to save in a checkpoint, or None if the state depends on the machine or clock."""
 
     def restore(self, state: State) -> None: ...
 
@@ -74,11 +74,11 @@ class _Stateless:
         return {}
 
     def restore(self, state: State) -> None:
-        """Do nothing."""
+        """Do nothing, because the condition has no state."""
 
 
 class _Unsaved(_Stateless):
-    """Condition that depends on the machine or clock. Its state is not saved, so a resumed run starts over."""
+    """Condition that depends on the machine or clock. Its state is not saved, so a resumed run starts without state."""
 
     def state(self) -> State | None:
         return None
@@ -86,32 +86,32 @@ class _Unsaved(_Stateless):
 
 class Nan(_Stateless):
     def __init__(self, rule: AnyRule) -> None:
-        """Ignore the rule: it has no options."""
+        """Ignore ``rule``, because this kind of rule has no options."""
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        if seen.numerical:
-            return RuleResult(seen.error)
-        if not seen.row:
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        if inputs.numerical:
+            return RuleResult(inputs.error)
+        if not inputs.row:
             return None
-        bad = [name for name, value in seen.row.items() if not math.isfinite(value)]
+        bad = [name for name, value in inputs.row.items() if not math.isfinite(value)]
         if not bad:
             return RuleResult()
-        others = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return RuleResult(f"{bad[0]} is {seen.row[bad[0]]}{others}: lower algorithm.lr, or look at the rewards")
+        others = f" (other metrics that are not finite: {len(bad) - 1})" if len(bad) > 1 else ""
+        return RuleResult(f"{bad[0]} is {inputs.row[bad[0]]}{others}; lower algorithm.lr or check the rewards")
 
 
 class Failed(_Stateless):
     def __init__(self, rule: AnyRule) -> None:
-        """Ignore the rule: it has no options."""
+        """Ignore ``rule``, because this kind of rule has no options."""
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        return RuleResult(f"the run failed: {seen.error}") if seen.error and not seen.numerical else None
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        return RuleResult(f"the run failed: {inputs.error}") if inputs.error and not inputs.numerical else None
 
 
 class _Column:
-    """Reader of one metric that may have several column names, by priority.
+    """Reader of one metric that may be in one of several columns, listed by priority.
 
-    Once a row had one of the names, names of lower priority are ignored.
+    After the first row with a column, all columns of lower priority are ignored.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -131,20 +131,20 @@ class Stalled:
         self._best: float | None = None
         self._since = 0
 
-    def check(self, seen: Seen) -> RuleResult | None:
+    def check(self, inputs: RuleInput) -> RuleResult | None:
         names = self._column.names
-        value = self._column.read(seen.row)
+        value = self._column.read(inputs.row)
         if value is None or math.isnan(value):
             return None
         renamed = names != self._column.names
         if self._best is None or renamed or self._gain(value) > self._rule.min_change:
-            self._best, self._since = value, seen.step
-        if seen.step - self._since < self._rule.steps:
+            self._best, self._since = value, inputs.step
+        if inputs.step - self._since < self._rule.steps:
             return RuleResult()
         by = f" by more than {self._rule.min_change:g}" if self._rule.min_change else ""
         return RuleResult(
-            f"{self._rule.metric} has not improved{by} for {seen.step - self._since:,} steps: "
-            f"{value:.4g}, best {self._best:.4g} at step {self._since:,}",
+            f"{self._rule.metric} has not improved{by} for {inputs.step - self._since:,} steps: "
+            f"current value {value:.4g}, best value {self._best:.4g} at step {self._since:,}",
             value,
         )
 
@@ -156,7 +156,7 @@ class Stalled:
         self._column.names = tuple(state["names"])
 
     def _gain(self, value: float) -> float:
-        assert self._best is not None  # the first value is the best so far
+        assert self._best is not None  # `check` sets the best value first
         return value - self._best if self._rule.goal == "max" else self._best - value
 
 
@@ -164,8 +164,8 @@ class Threshold:
     def __init__(self, rule: ThresholdRule) -> None:
         self._rule, self._column, self._rows = rule, _Column(rule.columns), 0
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        value = self._column.read(seen.row)
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        value = self._column.read(inputs.row)
         if value is None:
             return None
         beyond = self._beyond(value)
@@ -194,52 +194,52 @@ class LowMemory(_Unsaved):
     def __init__(self, rule: MemoryRule) -> None:
         self._rule = rule
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        memory = seen.memory
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        memory = inputs.memory
         if memory is None:
             return None
         limit = self._rule.process_bytes
         if limit is not None and memory.process_bytes > limit:
             return RuleResult(
-                f"the process uses {format_bytes(memory.process_bytes)} of RAM, more than {format_bytes(limit)}",
+                f"the process uses {format_bytes(memory.process_bytes)} of RAM; the limit is {format_bytes(limit)}",
                 memory.process_bytes,
             )
         used = memory.used_share
         if used is None or self._rule.share is None:
             return RuleResult()
-        left = f"{format_bytes(memory.available_bytes or 0)} are free of {format_bytes(memory.total_bytes or 0)}"
+        left = f"{format_bytes(memory.available_bytes or 0)} of {format_bytes(memory.total_bytes or 0)} are available"
         if used >= self._rule.share:
             return RuleResult(f"{used:.0%} of RAM is in use: {left}", used)
-        if seen.needed_bytes > (memory.available_bytes or 0):
-            return RuleResult(f"the buffer will need {format_bytes(seen.needed_bytes)} more, but {left}", used)
+        if inputs.needed_bytes > (memory.available_bytes or 0):
+            return RuleResult(f"the buffer will need {format_bytes(inputs.needed_bytes)} more RAM, but {left}", used)
         return RuleResult()
 
 
 class Slow(_Unsaved):
-    """Compares the current speed with a minimum speed, and with the initial speed after updates began."""
+    """Condition that compares the current speed with a minimum and with the speed after the first update."""
 
     def __init__(self, rule: SlowRule) -> None:
         self._rule = rule
         self._marks: deque[tuple[int, float]] = deque(maxlen=rule.rows + 1)
         self._first: list[float] = []
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        if not seen.row.get("learner/version"):
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        if not inputs.row.get("learner/version"):
             return None
         if self._marks and len(self._first) < _FIRST_RATES:
-            self._first.append(_rate(self._marks[-1], (seen.step, seen.seconds)))
-        self._marks.append((seen.step, seen.seconds))
+            self._first.append(_rate(self._marks[-1], (inputs.step, inputs.seconds)))
+        self._marks.append((inputs.step, inputs.seconds))
         if len(self._marks) <= self._rule.rows:
             return RuleResult()
         rate = _rate(self._marks[0], self._marks[-1])
         bounds = [bound for bound in (self._rule.below, self._relative_bound()) if bound is not None]
         if not bounds or rate >= max(bounds):
             return RuleResult()
-        before = f"; initially {median(self._first):,.0f}" if self._rule.fraction else ""
+        before = f"; the initial speed was {median(self._first):,.0f}" if self._rule.fraction else ""
         return RuleResult(f"{rate:,.1f} steps per second over the last {self._rule.rows} rows{before}", rate)
 
     def _relative_bound(self) -> float | None:
-        """Return the minimum speed relative to the initial speed; None if disabled or before enough rows."""
+        """Return the minimum speed relative to the initial speed, or None if it is disabled or too few rows exist."""
         if self._rule.fraction is None or len(self._first) < self._rule.rows:
             return None
         return self._rule.fraction * median(self._first)
@@ -249,30 +249,32 @@ class StaleClients(_Unsaved):
     def __init__(self, rule: StaleClientsRule) -> None:
         self._rule = rule
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        lag = seen.row.get("learner/staleness")
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        lag = inputs.row.get("learner/staleness")
         if lag is not None and self._rule.versions is not None and lag > self._rule.versions:
-            return RuleResult(f"recent trajectories are {lag:.1f} versions old, more than {self._rule.versions:g}", lag)
-        if not seen.clients or self._rule.seconds is None:
+            return RuleResult(
+                f"recent trajectories are {lag:.1f} versions old; the limit is {self._rule.versions:g}", lag
+            )
+        if not inputs.clients or self._rule.seconds is None:
             return None if lag is None or self._rule.versions is None else RuleResult()
-        client, longest = max(seen.clients.items(), key=lambda item: item[1])
+        client, longest = max(inputs.clients.items(), key=lambda item: item[1])
         if longest <= self._rule.seconds:
             return RuleResult()
-        silent = [seconds for seconds in seen.clients.values() if seconds > self._rule.seconds]
-        others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-        return RuleResult(f"no trajectory from client {client}{others} for {longest:,.0f} seconds", longest)
+        silent = [seconds for seconds in inputs.clients.values() if seconds > self._rule.seconds]
+        others = f" (silent clients: {len(silent)})" if len(silent) > 1 else ""
+        return RuleResult(f"no trajectory from client {client} for {longest:,.0f} seconds{others}", longest)
 
 
 class NoProgress(_Unsaved):
     def __init__(self, rule: NoProgressRule) -> None:
         self._rule = rule
 
-    def check(self, seen: Seen) -> RuleResult | None:
-        if seen.silent_seconds is None:
+    def check(self, inputs: RuleInput) -> RuleResult | None:
+        if inputs.silent_seconds is None:
             return None
-        if seen.silent_seconds <= self._rule.seconds:
+        if inputs.silent_seconds <= self._rule.seconds:
             return RuleResult()
-        return RuleResult(f"no metrics row for {seen.silent_seconds:,.0f} seconds", seen.silent_seconds)
+        return RuleResult(f"no metrics row for {inputs.silent_seconds:,.0f} seconds", inputs.silent_seconds)
 
 
 _CONDITIONS: dict[str, Callable[[Any], Condition]] = {
@@ -300,26 +302,26 @@ class Alert:
 
 
 class RuleState:
-    """Alert rule and the state of its alert. Fires once until the alert clears, or repeatedly at intervals."""
+    """Alert rule with the state of its alert. An active alert is sent once, or every ``repeat_seconds``."""
 
     def __init__(self, name: str, rule: AnyRule) -> None:
         self.name, self.rule = name, rule
         self._condition = _CONDITIONS[rule.kind](rule)
         self.message = ""
-        """Message of the active alert, or empty."""
+        """Message of the active alert; empty if the alert is not active."""
         self._clear_rows = 0
         self._sent_at: float | None = None
 
-    def check(self, seen: Seen) -> Alert | None:
-        result = self._condition.check(seen)
+    def check(self, inputs: RuleInput) -> Alert | None:
+        result = self._condition.check(inputs)
         if result is None:
             return None
         if result.pending:
             self._clear_rows = 0
             return None
         if result.message:
-            return self._fire(result, seen)
-        return self._clear(seen.step) if self.message else None
+            return self._fire(result, inputs)
+        return self._clear(inputs.step) if self.message else None
 
     def state(self) -> State | None:
         condition = self._condition.state()
@@ -335,15 +337,15 @@ class RuleState:
         self.message, self._clear_rows = state["message"], state["quiet"]
         self._condition.restore(state["condition"])
 
-    def _fire(self, result: RuleResult, seen: Seen) -> Alert | None:
+    def _fire(self, result: RuleResult, inputs: RuleInput) -> Alert | None:
         known, self.message, self._clear_rows = bool(self.message), result.message, 0
         if known and self._sent_at is None:
             # The alert was sent before the run was resumed.
-            self._sent_at = seen.seconds
-        if known and not self._due(seen.seconds):
+            self._sent_at = inputs.seconds
+        if known and not self._due(inputs.seconds):
             return None
-        self._sent_at = seen.seconds
-        return Alert(self.name, self.rule.kind, result.message, seen.step, result.value)
+        self._sent_at = inputs.seconds
+        return Alert(self.name, self.rule.kind, result.message, inputs.step, result.value)
 
     def _due(self, seconds: float) -> bool:
         repeat = self.rule.repeat_seconds

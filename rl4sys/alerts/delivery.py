@@ -19,7 +19,7 @@ from rl4sys.errors import ConfigError
 
 _QUEUE_SIZE = 32
 _GRACE_SECONDS = 2.0
-"""Extra time that `close` waits for the report of a timeout."""
+"""Time that `close` waits after the timeout of a receiver, so that the timeout can be reported."""
 _MAX_OUTPUT = 300
 
 Receiver = Callable[[Mapping[str, Any]], None]
@@ -31,9 +31,9 @@ class _DeliveryError(Exception):
 
 
 class Delivery:
-    """Sends alerts from one thread, started with the first alert.
+    """Sender of alerts with one background thread, which starts with the first alert.
 
-    The queue is bounded: new alerts are dropped when it is full. Only the first failure of each receiver is reported.
+    The queue is bounded: if it is full, new alerts are dropped. Only the first failure of each receiver is reported.
     """
 
     def __init__(self, config: AlertConfig) -> None:
@@ -104,8 +104,8 @@ def _address(webhook: str) -> str:
     address = os.environ.get(webhook[1:], "")
     if not address.startswith(("http://", "https://")):
         raise ConfigError(
-            f"alerts.webhook is {webhook}, and {webhook[1:]} is not set to an address that begins with "
-            "http:// or https://; set the environment variable, or remove the setting"
+            f"alerts.webhook is {webhook}, but the environment variable {webhook[1:]} does not contain an address "
+            "that begins with http:// or https://; set the variable, or remove alerts.webhook"
         )
     return address
 
@@ -113,7 +113,7 @@ def _address(webhook: str) -> str:
 def _run(command: list[str], record: Mapping[str, Any], seconds: float) -> None:
     environment = {**os.environ, **{f"RL4SYS_ALERT_{name.upper()}": str(value) for name, value in record.items()}}
     try:
-        # A new session: Ctrl-C does not reach the command, and a timeout kills all of its child processes.
+        # In a separate session, Ctrl-C does not reach the command, and a timeout kills all child processes.
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -133,7 +133,7 @@ def _run(command: list[str], record: Mapping[str, Any], seconds: float) -> None:
             raise _DeliveryError(f"{command[0]} took longer than {seconds:g} seconds") from error
     if process.returncode:
         output = errors.decode(errors="replace").strip()[-_MAX_OUTPUT:]
-        raise _DeliveryError(f"{command[0]} ended with code {process.returncode}" + (f": {output}" if output else ""))
+        raise _DeliveryError(f"{command[0]} exited with code {process.returncode}" + (f": {output}" if output else ""))
 
 
 def _post(address: str, record: Mapping[str, Any], seconds: float) -> None:

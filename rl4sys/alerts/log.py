@@ -1,4 +1,4 @@
-"""Alert log of a run (alerts.jsonl)."""
+"""Writer and reader of the alert log of a run (alerts.jsonl)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_alerts(path: Path) -> list[dict[str, Any]]:
 
 
 def _parse_line(line: str) -> dict[str, Any] | None:
-    """Parse a line of the log; return None for an incomplete line, as left by a crash."""
+    """Parse a line of the log. Return None for an incomplete line, which a crash may leave."""
     try:
         record = json.loads(line)
     except ValueError:

@@ -16,11 +16,11 @@ class Rule(Config):
     """Options common to all alert rules."""
 
     kind: str
-    """Kind of rule. Optional if the name of the rule is a kind."""
+    """Kind of rule, such as threshold. Can be omitted if the name of the rule is a kind."""
     repeat_seconds: float | None = Field(default=None, gt=0)
-    """Repeat the alert after this many seconds while it is active; null alerts once until it clears."""
+    """Number of seconds after which an active alert is repeated; null for no repetition."""
     clear_rows: int = Field(default=3, gt=0)
-    """Number of consecutive rows without the condition before the alert clears and may fire again."""
+    """Number of consecutive rows in which the condition must be false before the alert clears and can fire again."""
     send: bool = True
     """Also send the alert to alerts.command and alerts.webhook."""
 
@@ -31,39 +31,39 @@ class _MetricRule(Rule):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Column names of the metric, by priority."""
+        """Columns that may contain the metric, in order of preference."""
         return RETURN_METRICS if self.metric == REWARD else (self.metric,)
 
 
 class NanRule(Rule):
-    """A metric, loss or gradient is NaN or infinite. Also fires if the run stops because of such a value."""
+    """Fires if a metric is NaN or infinite, or if the run stops because of a NaN or infinite loss or gradient."""
 
     kind: Literal["nan"] = "nan"
     """Kind of rule."""
 
 
 class FailedRule(Rule):
-    """The run stopped with an error."""
+    """Fires if the run stops with an error."""
 
     kind: Literal["failed"] = "failed"
     """Kind of rule."""
 
 
 class StalledRule(_MetricRule):
-    """A metric has stopped improving."""
+    """Fires if a metric has stopped improving."""
 
     kind: Literal["stalled"] = "stalled"
     """Kind of rule."""
     steps: int = Field(default=100_000, gt=0)
     """Number of steps without an improvement before the rule fires."""
     min_change: float = Field(default=0.0, ge=0)
-    """Smallest change that counts as an improvement."""
+    """Change that a new value must exceed to be an improvement."""
     goal: Literal["max", "min"] = "max"
-    """Direction of improvement."""
+    """Direction of improvement: max for higher values, min for lower values."""
 
 
 class ThresholdRule(_MetricRule):
-    """A metric is above or below a value."""
+    """Fires if a metric is above or below a value."""
 
     kind: Literal["threshold"] = "threshold"
     """Kind of rule."""
@@ -77,12 +77,12 @@ class ThresholdRule(_MetricRule):
     @model_validator(mode="after")
     def _has_a_bound(self) -> ThresholdRule:
         if self.above is None and self.below is None:
-            raise ValueError("set above or below, the value to compare with")
+            raise ValueError("expected above or below, the value that the metric is compared with")
         return self
 
 
 class MemoryRule(Rule):
-    """RAM is nearly full (machine or control group), or the process exceeds its limit."""
+    """Fires if the RAM of the machine or control group is nearly full, or if the process exceeds its limit."""
 
     kind: Literal["memory"] = "memory"
     """Kind of rule."""
@@ -93,7 +93,7 @@ class MemoryRule(Rule):
 
 
 class SlowRule(Rule):
-    """Training is slow, including evaluations and checkpoints. Checked from the first update."""
+    """Fires if training is slow. The speed is measured from the first update on, with evaluations and checkpoints."""
 
     kind: Literal["slow"] = "slow"
     """Kind of rule."""
@@ -106,7 +106,7 @@ class SlowRule(Rule):
 
 
 class StaleClientsRule(Rule):
-    """A live client sends nothing, or acts with old policy versions."""
+    """Fires if a live client sends no trajectories, or if trajectories come from old policy versions."""
 
     kind: Literal["stale_clients"] = "stale_clients"
     """Kind of rule."""
@@ -119,7 +119,10 @@ class StaleClientsRule(Rule):
 
 
 class NoProgressRule(Rule):
-    """No metrics row for a long time. Checked by a watchdog thread, and by `rl4sys monitor` if the process hangs."""
+    """Fires if no metrics row is written for a long time.
+
+    A watchdog thread checks this rule; `rl4sys monitor` also checks it if the process hangs.
+    """
 
     kind: Literal["no_progress"] = "no_progress"
     """Kind of rule."""
@@ -151,18 +154,18 @@ def _standard_rules() -> dict[str, AnyRule | None]:
 
 
 class AlertConfig(Config):
-    """The ``alerts`` block: alert rules and where to send alerts, besides the terminal and alerts.jsonl."""
+    """Block ``alerts``: alert rules, and receivers of alerts in addition to the terminal and alerts.jsonl."""
 
     enabled: bool = True
     """Evaluate the alert rules."""
     rules: dict[str, AnyRule | None] = Field(default_factory=_standard_rules)
-    """Alert rules by a name of your choice. The rules nan, failed and memory are on unless set to null."""
+    """Alert rules by a name of your choice. The rules nan, failed and memory are enabled unless set to null."""
     command: list[str] = Field(default_factory=list)
-    """Command and arguments to run without a shell. Gets the alert as JSON on stdin and as RL4SYS_ALERT_* variables."""
+    """Command with arguments, run without a shell. Gets the alert on stdin (JSON) and in RL4SYS_ALERT_* variables."""
     webhook: str | None = Field(default=None, pattern=r"^(https?://\S+|\$\w+)$")
-    """HTTP or HTTPS address to POST the alert to as JSON; $NAME reads it from an environment variable."""
+    """HTTP or HTTPS address to POST the alert to as JSON; $NAME reads the address from an environment variable."""
     timeout_seconds: float = Field(default=10.0, gt=0, le=300)
-    """Timeout of command and webhook in seconds. Training does not wait for delivery; the end of the run does."""
+    """Timeout of command and webhook in seconds. Training waits for them only at the end of the run."""
 
     @field_validator("rules", mode="before")
     @classmethod
@@ -171,7 +174,7 @@ class AlertConfig(Config):
             return _standard_rules()
         if not isinstance(rules, Mapping):
             raise ConfigError(
-                f"alerts.rules is {rules!r:.80}; it should be a block of rules by name, such as "
+                f"alerts.rules is {rules!r:.80}; expected a block of rules by name, such as "
                 "`reward_stalls: {kind: stalled, steps: 20000}`"
             )
         given = {str(name): _parse_rule(str(name), rule) for name, rule in rules.items()}

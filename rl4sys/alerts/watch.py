@@ -1,4 +1,4 @@
-"""Evaluates the alert rules of a run while it trains, and sends the alerts."""
+"""Evaluation of the alert rules of a run during training, and delivery of its alerts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rl4sys.alerts.conditions import Alert, RuleState, Seen
+from rl4sys.alerts.conditions import Alert, RuleInput, RuleState
 from rl4sys.alerts.delivery import Delivery
 from rl4sys.alerts.log import FILE, AlertLog
 from rl4sys.alerts.rules import AlertConfig, MemoryRule, NoProgressRule
@@ -27,19 +27,19 @@ _MAX_POLL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """Run whose alert rules are evaluated, and the facts that its alerts include."""
+    """Run whose alert rules are evaluated, with the data for its alerts."""
 
     path: Path
     facts: Mapping[str, Any]
-    """Name, algorithm, environment and seed."""
+    """Name, algorithm, environment and seed of the run, which each alert includes."""
     needed: Callable[[int], int]
-    """Function from the number of steps so far to the bytes of RAM that the buffer will still allocate."""
+    """Function that returns the bytes of RAM that the buffer will still allocate, given the number of steps so far."""
     advice: Callable[[int], str]
-    """Function from the free RAM in bytes to advice for the user, added to memory alerts."""
+    """Function that returns the advice in a memory alert, given the free RAM in bytes."""
 
 
 class Watch:
-    """Evaluates alert rules. Alerts have no effect on training.
+    """Evaluator of the alert rules of a run. Alerts have no effect on training.
 
     Call all methods from the training thread. A watchdog thread checks the no_progress rules, unless the host calls
     `check_clients` itself.
@@ -68,7 +68,7 @@ class Watch:
 
     @contextmanager
     def opened(self, *, watchdog: bool) -> Iterator[None]:
-        """Evaluate rules inside the context; the end waits for delivery. ``watchdog`` starts the watchdog thread."""
+        """Context in which alert rules are evaluated. Its end waits for delivery. ``watchdog`` starts the thread."""
         self._row_at = self._clock()
         done = threading.Event()
         thread = threading.Thread(target=self._run_watchdog, args=(done,), name="rl4sys watchdog", daemon=True)
@@ -86,21 +86,21 @@ class Watch:
         now = self._clock()
         self._row_at, self._step = now, step
         memory = self._measure(now)
-        seen = Seen(step, now, row, memory, self._run.needed(step) if memory else 0, silent_seconds=0.0)
-        self._check(self._row_rules, seen)
+        inputs = RuleInput(step, now, row, memory, self._run.needed(step) if memory else 0, silent_seconds=0.0)
+        self._check(self._row_rules, inputs)
 
     def check_clients(self, step: int, clients: Mapping[str, float]) -> None:
-        """Evaluate the rules without a row. ``clients`` has the seconds since the last trajectory of each client."""
+        """Evaluate rules between metrics rows. ``clients`` maps client ids to seconds since the last trajectory."""
         now = self._clock()
-        seen = Seen(step, now, silent_seconds=now - self._row_at, clients=clients)
-        self._check([*self._row_rules, *self._progress_rules], seen)
+        inputs = RuleInput(step, now, silent_seconds=now - self._row_at, clients=clients)
+        self._check([*self._row_rules, *self._progress_rules], inputs)
 
     def fail(self, step: int, error: BaseException) -> None:
         """Evaluate the alert rules on the error that ends the run."""
         if isinstance(error, Exception):
             numerical = isinstance(error, NumericalError)
             text = str(error) or type(error).__name__
-            self._check(self._row_rules, Seen(step, self._clock(), error=text, numerical=numerical))
+            self._check(self._row_rules, RuleInput(step, self._clock(), error=text, numerical=numerical))
 
     def active(self) -> list[str]:
         """Return the active alerts, one line each."""
@@ -112,14 +112,14 @@ class Watch:
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, state: State) -> None:
-        """Restore the state of rules that still exist."""
+        """Restore the states of the rules that the config still contains."""
         for rule in self._row_rules:
             if rule.name in state:
                 rule.restore(state[rule.name])
 
-    def _check(self, rules: list[RuleState], seen: Seen) -> None:
+    def _check(self, rules: list[RuleState], inputs: RuleInput) -> None:
         for rule in rules:
-            alert = rule.check(seen)
+            alert = rule.check(inputs)
             if alert is not None:
                 self._send(rule, alert)
         self._report_delivery_errors()
@@ -131,7 +131,7 @@ class Watch:
                 return
         except OSError as problem:
             # The alert may be about a full disk, so send it anyway.
-            self._note(f"cannot write to {self._log.path}: {problem.strerror}")
+            self._note(f"cannot write an alert to {self._log.path}: {problem.strerror}")
         self._note(f"alert {alert.rule} has cleared" if alert.cleared else f"alert {alert.rule}: {record['message']}")
         if rule.rule.send and not alert.cleared:
             self._delivery.send(record)
@@ -154,7 +154,7 @@ class Watch:
     def _run_watchdog(self, done: threading.Event) -> None:
         while not done.wait(self._poll_seconds):
             now = self._clock()
-            self._check(self._progress_rules, Seen(self._step, now, silent_seconds=now - self._row_at))
+            self._check(self._progress_rules, RuleInput(self._step, now, silent_seconds=now - self._row_at))
 
 
 def describe(alert: Alert, run: WatchedRun, advice: str = "") -> dict[str, Any]:

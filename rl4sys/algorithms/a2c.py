@@ -1,8 +1,8 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one policy gradient step per rollout.
 
-The asynchronous form, A3C, differs only in how rollouts are collected. Here ``environment.num_envs`` environments
-collect a rollout, or any number of live clients of one policy. Steps of older policy versions get V-trace importance
-weights.
+The asynchronous form, A3C, differs only in how rollouts are collected. Here a rollout is collected by
+``environment.num_envs`` environments, or by any number of live clients of one policy. Steps collected by older policy
+versions get V-trace importance weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rl4sys.spec import State
 
 
 class A2CConfig(AlgorithmConfig):
-    """Options of `a2c`."""
+    """Options of the `a2c` algorithm."""
 
     lr: Schedule = constant(7e-4)
     """Learning rate of RMSprop."""
@@ -59,8 +59,9 @@ class A2CConfig(AlgorithmConfig):
     normalize_advantage: bool = False
     """Normalize advantages to mean 0 and standard deviation 1 within each rollout."""
     accumulate: Parts = 1
-    """Number of parts into which each rollout is split to save memory. The gradients of all parts are summed before
-    one optimizer step: the same result up to rounding. Above 1, torch computes the update."""
+    """Number of parts into which each rollout is split to save RAM. The gradients of all parts are summed before one
+    optimizer step, so the result equals that of the whole rollout up to rounding. With a value above 1, torch computes
+    the update instead of the native core."""
     initial_log_std: float = 0.0
     """Initial log standard deviation of continuous actions."""
 
@@ -78,7 +79,8 @@ class A2C:
     optional_roles = (TRUNK,)
     blueprints = staticmethod(blueprints)
     fits_core: ClassVar = True
-    """True if the native core implements this update; not inherited, so a subclass must set it again."""
+    """True if the native core implements the update of this class. A subclass must set this attribute itself, because
+    an inherited value is ignored."""
 
     def __init__(self, setup: AlgorithmSetup[A2CConfig]) -> None:
         check_schedules(setup.options, setup.total_timesteps)
@@ -111,7 +113,7 @@ class A2C:
         restore_optimizer(self._optimizer, state["optimizer"])
 
     def _core_update(self) -> CorePolicyUpdate | None:
-        """Return the native update, or None if torch has to compute it."""
+        """Return the update prepared for the native core, or None if torch must compute the update."""
         if not fits_core(self, self._options.accumulate):
             return None
         return CorePolicyUpdate.of(self._networks, self._optimizer)
@@ -130,7 +132,7 @@ class A2C:
         )
         found, not_finite = core.learn(rollout, [np.arange(rows)], rows, StepBudget(1, 1), objective)
         if not_finite is not None:
-            # Repeat in torch to report the loss or gradient that is not finite.
+            # Repeat the update in torch, which reports the loss or gradient that is not finite.
             return self._learn(rollout, steps)
         measured = dict(zip(MEASURED, found[0].tolist(), strict=True))
         kept = ("loss/policy", "loss/value", "policy/entropy", "loss/gradient_norm")

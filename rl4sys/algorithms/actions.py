@@ -13,7 +13,10 @@ from rl4sys.spec import Discrete, MultiDiscrete, Space
 
 
 class ActionKind(StrEnum):
-    """Kind of an action space, named as in the docs and errors. An algorithm class lists its kinds in ``actions``."""
+    """Kind of action space; the values are the names used in docs and error messages.
+
+    An algorithm class lists the kinds that it supports in ``actions``.
+    """
 
     DISCRETE = "discrete"
     MULTI_DISCRETE = "MultiDiscrete"
@@ -33,20 +36,24 @@ def action_kind(space: Space) -> ActionKind:
 
 
 def supported_actions(algorithm: str) -> Sequence[ActionKind]:
-    """Return the action kinds an algorithm declares; empty for a plugin that declares none and accepts any kind."""
+    """Return the kinds of action spaces that an algorithm declares as supported.
+
+    The result is empty if a plugin declares no kinds; such an algorithm accepts any action space.
+    """
     kinds: Sequence[ActionKind] = getattr(ALGORITHMS.get(algorithm), "actions", ())
     return kinds
 
 
 def check_actions(algorithm: str, space: Space) -> None:
-    """Check that ``algorithm`` supports the action space. Raises `ConfigError` that names the algorithms that do."""
+    """Raise `ConfigError` if ``algorithm`` does not support the action space. The message lists suitable algorithms."""
     kind, supported = action_kind(space), supported_actions(algorithm)
     if not supported or kind in supported:
         return
-    bound = "give the action space finite low and high, or " if kind == ActionKind.UNBOUNDED else ""
+    bound = "set finite low and high bounds for the action space, or " if kind == ActionKind.UNBOUNDED else ""
     fitting = [name for name in ALGORITHMS.names() if kind in supported_actions(name)]
     raise ConfigError(
-        f"{algorithm} supports {_either(supported)} actions, but these are {kind}; {bound}use {_either(fitting)}"
+        f"{algorithm} supports {_either(supported)} actions, but the action space is {kind}; "
+        f"{bound}use {_either(fitting)}"
     )
 
 

@@ -36,14 +36,17 @@ from rl4sys.trajectory import MEMORY
 ROLES = ("actor", "critic")
 
 TRUNK = "trunk"
-"""Role of a feature network shared by actor and critic, for algorithms that update both in one gradient step."""
+"""Name of the optional network role of feature layers that actor and critic share.
+
+Only algorithms that update actor and critic in one gradient step support this role.
+"""
 
 
 _DEFAULT_FEATURES = 64
 
 
 def importance(log_prob: Tensor, behavior_log_prob: Tensor) -> Tensor:
-    """Return the importance weight clipped to at most 1: the V-trace weight with both bounds set to 1."""
+    """Return the ratio of current to behavior probability, clipped to at most 1 (V-trace with both thresholds 1)."""
     return (log_prob - behavior_log_prob).exp().clamp(max=1)
 
 
@@ -55,7 +58,10 @@ def standardized(values: Tensor) -> Tensor:
 
 
 def blueprints(setup: AlgorithmSetup[Options], *, allow_memory: bool = False) -> Mapping[str, Blueprint]:
-    """Return the blueprint of each network role. The critic of a recurrent actor takes its memory as extra input."""
+    """Return the blueprint (inputs and outputs) of each network role.
+
+    If the actor is recurrent, the critic gets the actor's recurrent state as an additional input.
+    """
     if TRUNK in setup.networks:
         return _blueprints_on_trunk(setup)
     # A nearly uniform initial policy explores more; see Andrychowicz et al. 2020, section 3.2.
@@ -71,13 +77,13 @@ def blueprints(setup: AlgorithmSetup[Options], *, allow_memory: bool = False) ->
 def _check_critic_without_memory(config: NetworkConfig, critic: Blueprint) -> None:
     if memory_size_of(config, replace(critic, allow_memory=True)):
         raise ConfigError(
-            f"network.critic.type is {config.type}, but a critic has no memory of its own: it reads the memory of the "
-            f"actor as an additional input. Use network.actor.type: {config.type} and network.critic.type: mlp"
+            f"network.critic.type is {config.type!r}, but the critic cannot be recurrent: its input includes the "
+            f"recurrent state of the actor. Set network.actor.type: {config.type} and network.critic.type: mlp"
         )
 
 
 def _blueprints_on_trunk(setup: AlgorithmSetup[Options]) -> Mapping[str, Blueprint]:
-    """Return the blueprints of trunk, actor and critic. The trunk outputs as many features as its last hidden layer."""
+    """Return the blueprints of trunk, actor and critic. The trunk has as many outputs as its last hidden layer."""
     widths = getattr(setup.network(TRUNK), "hidden_dims", None) or [_DEFAULT_FEATURES]
     seen = head_spec(widths[-1], setup.spec.action)
     needed = {
@@ -88,14 +94,17 @@ def _blueprints_on_trunk(setup: AlgorithmSetup[Options]) -> Mapping[str, Bluepri
     for role, blueprint in needed.items():
         if memory_size_of(setup.network(role), replace(blueprint, allow_memory=True)):
             raise ConfigError(
-                f"network.{role} is recurrent, but networks on a shared network.{TRUNK} cannot have memory; use "
-                f"networks without memory, or remove network.{TRUNK}"
+                f"network.{role} is recurrent, but recurrent networks cannot be combined with network.{TRUNK}; use "
+                f"another network type, such as mlp, or remove network.{TRUNK}"
             )
     return needed
 
 
 class Actor(nn.Module):
-    """Trainable policy. ``log_std`` has one element per continuous action dimension, the same for all observations."""
+    """Actor network with its action distribution.
+
+    ``log_std`` has one element per continuous action dimension and does not depend on the observation.
+    """
 
     def __init__(self, setup: AlgorithmSetup[Options], initial_log_std: float, *, allow_memory: bool = False) -> None:
         super().__init__()
@@ -127,7 +136,10 @@ class Actor(nn.Module):
         return Imitation(self.actor, lambda rows: cloning_loss(self.action_terms(rows)[0], rows))
 
     def action_terms(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Return action log-probability and entropy of each row. Recurrent actors need rows from `gather_windows`."""
+        """Return action log-probability and policy entropy of each row.
+
+        Recurrent actors need rows from `gather_windows`.
+        """
         return self.distribution.terms(self.distribution_params(rows), rows["action"])
 
     def distribution_params(self, rows: Tensors) -> DistributionParams:
@@ -157,7 +169,7 @@ class ActorCritic(Actor):
         return [parameter for parameter in self.critic.parameters() if id(parameter) not in shared]
 
     def with_features(self, rows: Tensors) -> Tensors:
-        """Add the features of a shared trunk, if there is one, so that it runs once for actor and critic."""
+        """Add the outputs of the shared trunk, if any, to the rows, so that actor and critic share one trunk pass."""
         if not isinstance(self.actor, Chained):
             return rows
         seen = self.actor.with_features(observation_of(rows, "obs."))
@@ -189,7 +201,7 @@ class ActorCritic(Actor):
 
     @torch.no_grad()
     def _off_policy_correction(self, rollout: Tensors, last: Array) -> dict[str, Tensor]:
-        """Return each step's ``staleness``, ``log_prob`` under the current policy and importance ``weight``.
+        """Return ``staleness``, ``log_prob`` under the current policy, and importance ``weight`` of each step.
 
         Steps of the current version keep their recorded log-probability and have a weight of exactly 1.
         """
@@ -205,7 +217,10 @@ class ActorCritic(Actor):
         return {"staleness": staleness, "log_prob": chosen, "weight": weight}
 
     def _with_memory(self, batch: Batch) -> Batch:
-        """Add a recurrent actor's memory to the observations: before each step, and after each trajectory."""
+        """Add the recurrent state of the actor, if any, to the batch.
+
+        Observations get the state before each step, next observations the state after the last step of a trajectory.
+        """
         if not isinstance(self.actor, Recurrent) or not self.has_memory:
             return batch
         columns = {name: column for name, column in batch.items() if name != MEMORY}
@@ -217,7 +232,10 @@ class ActorCritic(Actor):
         return {**columns, f"obs.{MEMORY_INPUT}": before, f"next_obs.{MEMORY_INPUT}": final}
 
     def _bootstrap(self, batch: Batch) -> Array:
-        """Return the value of the final observation in each trajectory's last row; 0 if terminated and elsewhere."""
+        """Return a column with the value of the final observation in the last row of each trajectory.
+
+        All other rows, and the last rows of terminated trajectories, are 0.
+        """
         bootstrap = np.zeros(len(batch["reward"]), np.float32)
         continuing = np.flatnonzero(batch["last"] & ~batch["terminated"])
         if len(continuing):
@@ -229,14 +247,14 @@ class ActorCritic(Actor):
 
 
 def explained_variance(rollout: Tensors) -> dict[str, float]:
-    """Return the share of the return variance that the critic explains; 1 is perfect."""
+    """Return the fraction of the variance of the returns that the critic explains; 1 means perfect predictions."""
     spread = rollout["return"].var(unbiased=False)
     unexplained = (rollout["return"] - rollout["value"]).var(unbiased=False)
     return {"value/explained_variance": float(1 - unexplained / spread) if spread > 0 else 0.0}
 
 
 def staleness_metrics(rollout: Tensors) -> dict[str, float]:
-    """Return the mean staleness (0 if on-policy) and the mean importance weight (1 if on-policy)."""
+    """Return the mean staleness and the mean importance weight; on-policy rollouts give 0 and 1."""
     return {
         "policy/staleness": rollout["staleness"].float().mean().item(),
         "policy/importance": rollout["weight"].mean().item(),

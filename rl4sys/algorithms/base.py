@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -14,7 +15,7 @@ from rl4sys.algorithms.actions import check_actions
 from rl4sys.buffers.base import NO_RESOURCES, Batch, Buffer, BufferConfig, BufferResources, Demand
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError
-from rl4sys.networks.base import NetworkConfig
+from rl4sys.networks.base import Blueprint, NetworkConfig, action_outputs, build_network
 from rl4sys.networks.mlp import MLPConfig
 from rl4sys.networks.native import ACTIVATIONS, compute_natively
 from rl4sys.policy.base import Policy
@@ -24,24 +25,35 @@ from rl4sys.spec import Columns, Spec, State
 Metrics: TypeAlias = Mapping[str, float]
 
 Backend: TypeAlias = Literal["auto", "torch", "native"]
-"""Compute backend on the CPU: auto uses the native core for the networks it supports."""
+"""Backend that computes networks on the CPU; auto uses the native core for supported networks, else torch."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 class AlgorithmConfig(Config):
-    """Options of every algorithm."""
+    """Options that all algorithms have."""
 
     name: str
-    """Name of the algorithm: one in docs/algorithms.md, or one that a plugin registered."""
+    """Name of the algorithm, as listed in docs/algorithms.md or registered by a plugin."""
 
 
 Options = TypeVar("Options", bound=AlgorithmConfig, covariant=True)  # noqa: PLC0105 - short for signatures
 
 
 @dataclass(frozen=True)
+class PlacedModule:
+    """Module of an algorithm; ``is_native`` is True if the native core computes all its networks in training."""
+
+    module: nn.Module
+    is_native: bool
+
+
+@dataclass(frozen=True)
 class AlgorithmSetup(Generic[Options]):
-    """Constructor argument of every algorithm. Raises `ConfigError` for actions that the algorithm does not support."""
+    """Spec, configs, seed and device of an algorithm: the constructor argument of all algorithm classes.
+
+    Raises `ConfigError` if the algorithm does not support the action space.
+    """
 
     spec: Spec
     options: Options
@@ -51,43 +63,61 @@ class AlgorithmSetup(Generic[Options]):
     device: str = "cpu"
     backend: Backend = "auto"
     total_timesteps: int | None = None
-    """Length of the training, for schedules; None in live training, which has no end."""
+    """Total number of environment steps of the run, for schedules; None in live training, which has no fixed length."""
     warm: bool = False
-    """True if the policy is pretrained by a warm start, so random initial actions are skipped."""
+    """True if a warm start pretrains the policy, so that the initial phase of random actions is skipped."""
     resources: BufferResources = NO_RESOURCES
     """Objects that the host provides to the buffer."""
+    placed: list[PlacedModule] = field(default_factory=list, compare=False)
+    """Modules that `place` was called with."""
 
     def __post_init__(self) -> None:
         check_actions(self.options.name, self.spec.action)
 
     def network(self, role: str) -> NetworkConfig:
-        """Return the network config of ``role``; the default MLP if the config does not name the role."""
+        """Return the network config of ``role``, or the default MLP if the config does not contain the role."""
         return self.networks.get(role) or MLPConfig()
 
+    def build_network(self, role: str, outputs: int | None = None) -> nn.Module:
+        """Build the network of ``role`` on the configured device. Its weights depend on the seed and the role.
+
+        It has ``outputs`` outputs, by default those of an actor: one per discrete action or action dimension.
+        """
+        blueprint = Blueprint(self.spec, action_outputs(self.spec) if outputs is None else outputs)
+        own_seed = np.random.SeedSequence(
+            self.seed.entropy, spawn_key=(*self.seed.spawn_key, zlib.crc32(role.encode()))
+        )
+        return self.place(build_network(self.network(role), blueprint, int(own_seed.generate_state(1)[0])))
+
     def place(self, module: Module) -> Module:
-        """Move ``module`` to the configured device, and run it in the native core if the backend allows that."""
+        """Move ``module`` to the configured device. If the backend setting allows it, let the native core compute it.
+
+        Raises `ConfigError` if the backend is native but the core does not support the module.
+        """
         module.to(torch.device(self.device))
-        if self.backend == "torch" or (self.backend == "auto" and self.device != "cpu"):
-            return module
-        if not compute_natively(module) and self.backend == "native":
+        uses_torch = self.backend == "torch" or (self.backend == "auto" and self.device != "cpu")
+        is_native = not uses_torch and compute_natively(module)
+        self.placed.append(PlacedModule(module, is_native))
+        if not is_native and self.backend == "native":
             raise ConfigError(
-                f"experiment.backend is native, but the native core cannot compute the networks of {self.options.name} "
-                f"on {self.device}: the core supports fully connected layers with {', '.join(ACTIVATIONS)} on the CPU; "
-                "set experiment.backend=auto"
+                "experiment.backend is 'native', but the native core cannot compute the networks of "
+                f"{self.options.name} on device {self.device}. The core supports only fully connected layers with the "
+                f"activations {', '.join(ACTIVATIONS)} on the CPU. Set experiment.backend=auto"
             )
         return module
 
     def make_buffer(self, demand: Demand, fitting: tuple[str, ...]) -> Buffer:
         """Build the configured buffer. Raises `ConfigError` if the algorithm cannot learn from this buffer type.
 
-        ``fitting`` lists the supported buffer types. If ``uniform`` is listed, types with the same batches are accepted
-        too. Plugin types are always accepted. List ``prioritized`` only if the algorithm returns ``priority`` as
-        feedback and multiplies row losses by ``weight``.
+        ``fitting`` lists the supported buffer types. If it contains ``uniform``, types that return the same batch
+        columns are accepted too. Buffer types of plugins are always accepted. An algorithm may list ``prioritized``
+        only if it returns ``priority`` as feedback and multiplies the loss of each row by ``weight``.
         """
         same = SAME_BATCHES_AS_UNIFORM if "uniform" in fitting else ()
         if self.buffer.type not in (*fitting, *same) and BUFFERS.is_shipped(self.buffer.type):
             raise ConfigError(
-                f"buffer.type is {self.buffer.type!r}, but {self.options.name} cannot learn from it; use {fitting[0]}"
+                f"buffer.type is {self.buffer.type!r}, but {self.options.name} does not support this buffer type; "
+                f"use {fitting[0]!r}"
             )
         buffer: Buffer = BUFFERS.get(self.buffer.type)(self.buffer, replace(demand, resources=self.resources))
         return buffer
@@ -105,23 +135,24 @@ class Update:
 
 
 class Algorithm(Protocol):
-    """Improves a policy from batches. Independent of environments, files, threads, connections and clocks.
+    """Learning algorithm that improves a policy from batches. Uses no environments, files, threads or clocks.
 
-    ``steps`` is the number of steps the learner has received so far; schedules are functions of it. The class is
-    called with an `AlgorithmSetup`. Beside these methods it has the attributes ``Config`` (its `AlgorithmConfig`),
-    ``roles`` (its networks, as named under ``network:`` in a config), ``default_buffer`` (defaults of the ``buffer:``
-    block) and ``actions`` (the supported action kinds; any if missing). It may have ``optional_roles``: networks
-    that exist only if the config names them.
+    The class is called with an `AlgorithmSetup`. Besides these methods, it has the attributes ``Config`` (subclass of
+    `AlgorithmConfig`), ``roles`` (names of its networks in the ``network:`` block of a config), ``default_buffer``
+    (defaults of the ``buffer:`` block) and ``actions`` (supported kinds of action spaces; any kind if missing). It may
+    have ``optional_roles``: names of networks that are built only if the config contains them.
+
+    The argument ``steps`` is the number of environment steps that the learner has received so far, for schedules.
     """
 
     def make_buffer(self) -> Buffer:
-        """Return an empty buffer to learn from."""
+        """Return a new, empty buffer, whose batches are passed to `update`."""
 
     def policy(self, steps: int) -> Policy:
         """Return the live policy; later updates may change its actions."""
 
     def update(self, batch: Batch, steps: int) -> Update:
-        """Learn from one batch."""
+        """Update the networks with one batch; return metrics and feedback for the buffer."""
 
     def state(self) -> State: ...
 

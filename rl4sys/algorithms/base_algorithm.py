@@ -1,7 +1,7 @@
-"""`BaseAlgorithm`: the easy way to write an algorithm, with ``act`` and ``update`` over plain arrays.
+"""`BaseAlgorithm`: simple base class of user-defined algorithms, with ``act`` and ``update`` on plain arrays.
 
-Registered with ``@register_algorithm``, a subclass trains, resumes exactly and is evaluated like any other algorithm.
-It acts through torch, so it is not exported to clients; see docs/own_algorithm.md for the portable form.
+A subclass registered with ``@register_algorithm`` is trained, resumed and evaluated like any other algorithm. Its
+policy runs only with torch, so it cannot be exported to clients; see docs/own_algorithm.md for the portable form.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ _SEEDS = 2**53
 
 
 class MissingOptionError(ConfigError, AttributeError):
-    """An option that the algorithm reads is not in the config. Also an `AttributeError`, so that `hasattr` works."""
+    """Error for an option that the algorithm reads but the config does not contain.
+
+    Derived from `AttributeError`, so that `hasattr` works on configs.
+    """
 
 
 class BaseAlgorithmConfig(AlgorithmConfig):
-    """Options of a `BaseAlgorithm`: any keys, available as attributes (config.lr) and items (config["lr"])."""
+    """Options of a `BaseAlgorithm`. Any keys are allowed, and available as config.lr and config["lr"]."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -53,13 +56,15 @@ class BaseAlgorithmConfig(AlgorithmConfig):
     gradient_steps: int = Field(default=1, gt=0)
     """With a replay buffer: number of batches per update."""
     n_step: int = Field(default=1, gt=0)
-    """With a replay buffer: number of rewards in a transition's discounted sum."""
+    """With a replay buffer: number of rewards summed before bootstrapping (n-step return)."""
 
     def __getattr__(self, name: str) -> Any:
         extra = self.__pydantic_extra__ or {}
         if name in extra or name.startswith("_"):
             return extra[name] if name in extra else super().__getattr__(name)  # type: ignore[misc]
-        raise MissingOptionError(f"algorithm.{name} is missing; {self.name} reads it, so add it to the config")
+        raise MissingOptionError(
+            f"algorithm.{name} is missing; algorithm {self.name!r} needs it, so add it to the config"
+        )
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -76,40 +81,41 @@ class BaseAlgorithm:
     """Base class of algorithms that act and learn with torch.
 
     A subclass implements `act` and `update`, and keeps its modules in ``networks`` and its optimizers in
-    ``optimizers``. Before its ``__init__`` runs, ``observation_space``, ``action_space`` and ``device`` are set. Draws
-    from the global generators of torch, numpy and `random` are repeatable: they are seeded for each decision, and the
-    states for `update` are part of the checkpoint.
+    ``optimizers``. ``observation_space``, ``action_space`` and ``device`` are set before ``__init__`` is called. Random
+    numbers from the global generators of torch, numpy and `random` are reproducible: the generators are seeded for each
+    decision, and their states in `update` are part of the checkpoint.
     """
 
     Config: ClassVar[type[AlgorithmConfig]] = BaseAlgorithmConfig
     roles: ClassVar[tuple[str, ...]] = ()
     default_buffer: ClassVar[Mapping[str, Any]] = {"type": "trajectory", "size": 2048}
-    """Defaults of the ``buffer:`` block; ``{"type": "uniform", "size": 100_000}`` for replay."""
+    """Defaults of the ``buffer:`` block. For a replay buffer, use ``{"type": "uniform", "size": 100_000}``."""
     actions: ClassVar[tuple[ActionKind, ...]] = ()
-    """Kinds of actions that the algorithm supports; empty if any may be tried."""
+    """Kinds of action spaces that the algorithm supports; an empty tuple accepts all kinds."""
 
     observation_space: gymnasium.Space[Any]
-    """Space of the observations as `act` receives them: a Box, or a Dict if there are several or an action mask."""
+    """Space of the observations that `act` receives: a Box, or a Dict for several observations or an action mask."""
     action_space: gymnasium.Space[Any]
     device: torch.device
     total_timesteps: int | None = None
-    """Length of the training; None in live training."""
+    """Total number of environment steps of the run; None in live training."""
     environment_steps: int = 0
-    """Environment steps so far, for schedules. RL4Sys sets it before it acts and before each update."""
+    """Number of environment steps so far, for schedules. Set by RL4Sys before each update and before acting."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
         self.networks: dict[str, torch.nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.step = 0
-        """Counter of the subclass; saved in checkpoints."""
+        """Counter that the subclass may use for any purpose; saved in checkpoints."""
         self.metrics: Metrics = {}
-        """Metrics of the last update, if it returned any."""
+        """Metrics of the last update that returned metrics."""
 
     def act(self, observation: Any, deterministic: bool = False) -> Any:
-        """Return the action for one observation: a tensor, array or number, or a tuple of it and its log-probability.
+        """Return the action for one observation, or a tuple (action, log-probability).
 
-        Gradients are off. Evaluations pass ``deterministic=True`` if the method has that parameter.
+        The action is a tensor, array or number. Gradient tracking is disabled during the call. Evaluations pass
+        ``deterministic=True`` if the method has this parameter.
         """
         raise NotImplementedError
 
@@ -117,23 +123,23 @@ class BaseAlgorithm:
         """Learn from a batch of arrays, and return metrics.
 
         Columns: observation, action, reward, next_observation, terminated and done. ``terminated`` is True where the
-        environment ended the episode. Batches of complete rollouts, in order, also have ``truncated`` (episode cut by a
-        limit), ``last`` (last row of an episode, or of the rollout) and ``log_prob``; ``done`` is terminated or
-        truncated. Batches of a replay buffer have ``discount`` (the factor of the value of next_observation), and
-        ``done`` is terminated.
+        environment ended the episode. A batch of a rollout buffer is a complete rollout, one trajectory after
+        another. It also has ``truncated`` (episode cut by a limit), ``last`` (last row of an episode, or of the
+        rollout) and ``log_prob``; ``done`` is terminated or truncated. A batch of a replay buffer also has ``discount``
+        (factor of the value of next_observation); ``done`` equals terminated.
         """
         raise NotImplementedError
 
     def save_checkpoint(self, path: None = None) -> dict[str, Any]:
         """Return the state of networks, optimizers and step counter, with the config.
 
-        A subclass adds all that changes besides. The host writes the result to a file: `rl4sys train` to the run
-        directory, `rl4sys.compat.monorepo.CheckpointManager` for a training loop of your own.
+        A subclass adds everything else that changes during training. The method writes no file: `rl4sys train` saves
+        the result in the run directory; in your own training loop, use `rl4sys.compat.monorepo.CheckpointManager`.
         """
         if path is not None:
             raise ConfigError(
-                f"save_checkpoint returns the state and writes no file, so it cannot write {str(path)!r}; use "
-                "rl4sys.compat.monorepo.CheckpointManager(directory).save(...)"
+                f"save_checkpoint was called with the path {str(path)!r}, but it returns the state and writes no file; "
+                "to write files, use rl4sys.compat.monorepo.CheckpointManager(directory).save(...)"
             )
         return {
             "networks": {name: network.state_dict() for name, network in self.networks.items()},
@@ -151,12 +157,15 @@ class BaseAlgorithm:
         self.step = checkpoint["step"]
 
     def get_metrics(self) -> Metrics:
-        """Return the current metrics. Used if `update` returns None."""
+        """Return the metrics to report after an update: by default the last metrics that `update` returned."""
         return self.metrics
 
     @classmethod
     def component_adapter(cls) -> type[AdaptedAlgorithm]:
-        """Return the class that runs this one as an `Algorithm`. Raises `ConfigError` if a method is missing."""
+        """Return a class that adapts this class to the `Algorithm` protocol.
+
+        Raises `ConfigError` if a method is missing or has the wrong signature.
+        """
         return _adapter_of(cls)
 
 
@@ -183,7 +192,7 @@ _SIGNATURES = {
     "load_checkpoint": ("load_checkpoint(self, checkpoint)", (2,)),
     "get_metrics": ("get_metrics(self)", (1,)),
 }
-"""Methods with their signatures, and the numbers of arguments they may be called with."""
+"""Signature of each method, and the numbers of positional arguments (including self) that the method may accept."""
 
 
 def _check_class(kind: type[BaseAlgorithm]) -> None:
@@ -191,12 +200,14 @@ def _check_class(kind: type[BaseAlgorithm]) -> None:
         _SIGNATURES[name][0] for name in ("act", "update") if getattr(kind, name) is getattr(BaseAlgorithm, name)
     ]
     if lacking:
-        raise ConfigError(f"the algorithm {kind.__name__} has no {' and no '.join(lacking)}; add it to the class")
+        raise ConfigError(
+            f"the algorithm class {kind.__name__!r} does not define {' and '.join(lacking)}; define act and update"
+        )
     for name, (signature, counts) in _SIGNATURES.items():
         method = getattr(kind, name)
         if not callable(method) or not any(_accepts(method, count) for count in counts):
             given = f"{name}{inspect.signature(method)}" if callable(method) else f"{name} = {method!r:.60}"
-            raise ConfigError(f"the algorithm {kind.__name__} has {given}; expected {signature}")
+            raise ConfigError(f"the algorithm class {kind.__name__!r} defines {given}; expected {signature}")
 
 
 def _accepts(method: Any, count: int, **named: Any) -> bool:
@@ -208,7 +219,7 @@ def _accepts(method: Any, count: int, **named: Any) -> bool:
 
 
 class AdaptedAlgorithm:
-    """Runs a `BaseAlgorithm` as an `Algorithm`."""
+    """Adapter from `BaseAlgorithm` to the `Algorithm` protocol."""
 
     kind: ClassVar[type[BaseAlgorithm]]
 
@@ -286,16 +297,16 @@ class ActingPolicy:
         return Decision(actions, log_probs, {})
 
     def greedy(self) -> ActingPolicy:
-        """Return the deterministic form, or the same policy if ``act`` has no parameter ``deterministic``."""
+        """Return the policy with deterministic actions; unchanged if ``act`` has no parameter ``deterministic``."""
         return replace(self, is_greedy=_accepts(self.algorithm.act, 1, deterministic=True))
 
     def snapshot(self, version: int) -> Snapshot:
         """Raise `ExportError`: only torch can run ``act``."""
         raise ExportError(
             f"{type(self.algorithm).__name__} chooses actions in its own act(), so its policy runs only with torch. "
-            "In the portable form (docs/own_algorithm.md), which returns a network and a head, it would act in the "
-            "native core, run on clients without torch and support training.pipeline. `inference: remote` serves it "
-            "from the server"
+            "To run the policy in the native core, on clients without torch or with training.pipeline, write the "
+            "algorithm in the portable form, which returns a network and a head (docs/own_algorithm.md). To let the "
+            "server act for clients, set `inference: remote` in the clients"
         )
 
     def _decide(self, observation: Any) -> tuple[Array, float]:
@@ -305,7 +316,7 @@ class ActingPolicy:
         return self._legal_array(action), _to_float(log_prob)
 
     def _legal_array(self, action: Any) -> Array:
-        """Return the action as an array of the spec. Raises `SpecError` if it does not fit the action space."""
+        """Convert the action to an array. Raises `SpecError` if it is not an element of the action space."""
         space = self.spec.action
         array = np.asarray(to_array(action) if isinstance(action, torch.Tensor) else action)
         if array.size == space.size and array.dtype.kind in "biuf":
@@ -318,12 +329,12 @@ class ActingPolicy:
                 return array
         raise SpecError(
             f"{type(self.algorithm).__name__}.act returned {action!r:.100}; expected an element of "
-            f"{self.algorithm.action_space}, or a tuple of it and its log-probability"
+            f"{self.algorithm.action_space}, or a tuple (action, log-probability)"
         )
 
 
 def _documented(batch: Batch, spec: Spec) -> dict[str, Any]:
-    """Rename the columns of a batch to those that `BaseAlgorithm.update` documents."""
+    """Return the batch with the column names documented in `BaseAlgorithm.update`."""
     prefixes = tuple(_PREFIXES.values())
     named = {name: column for name, column in batch.items() if name != "ended" and not name.startswith(prefixes)}
     for name, prefix in _PREFIXES.items():
@@ -335,7 +346,7 @@ def _documented(batch: Batch, spec: Spec) -> dict[str, Any]:
 
 
 def _unnamed(observation: Columns) -> Any:
-    """Return the array of a single observation, and the dict of several."""
+    """Return the array if ``state`` is the only observation, else the dict of all observations."""
     return observation[STATE] if set(observation) == {STATE} else observation
 
 

@@ -24,7 +24,7 @@ from rl4sys.spec import State
 
 
 class BCConfig(ReplayTrainingConfig):
-    """Options of `bc`."""
+    """Options of the `bc` algorithm."""
 
     lr: Schedule = constant(1e-3)
     """Learning rate of Adam."""
@@ -50,7 +50,7 @@ class BC:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[BCConfig]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         return {"actor": blueprints(setup)["actor"]}
 
     def make_buffer(self) -> Buffer:

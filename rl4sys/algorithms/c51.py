@@ -15,10 +15,10 @@ from rl4sys.networks.distributional import CategoricalValues, even_support
 
 
 class C51Config(DQNConfig):
-    """Options of `c51`: those of dqn and the support of the return distribution."""
+    """Options of the `c51` algorithm: those of `dqn`, and the support of the return distribution."""
 
     atoms: int = Field(default=51, gt=1, le=10_000)
-    """Number of atoms, evenly spaced from lowest to highest."""
+    """Number of atoms of the return distribution, evenly spaced from `lowest` to `highest`."""
     lowest: float = -100.0
     """Lowest atom of the support; smaller returns are clipped to it."""
     highest: float = 100.0
@@ -31,7 +31,7 @@ class C51Config(DQNConfig):
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if self.lowest >= self.highest:
-            raise ValueError("lowest should be less than highest")
+            raise ValueError(f"lowest is {self.lowest:g}; expected a value less than highest, {self.highest:g}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Adam and RMSprop for the native core. Adam steps run in the core, in one pass over each parameter."""
+"""Adam and RMSprop optimizers for training in the native core. Adam steps are computed by the core."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from rl4sys.networks.native import addresses
 from rl4sys.policy.draws import NATIVE
 
 ParameterAddresses: TypeAlias = tuple[int, int, int, int]
-"""Data addresses of a parameter, its first and second moments and its step count; 0 for a missing moment."""
+"""Data addresses of a parameter, its first moment, second moment and step count; 0 if there is no first moment."""
 
 _EPSILON = 1e-6
 """Constant added to the gradient norm when clipping, as in torch."""
 
 
 def clipped_step(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
-    """Take a step with gradients clipped to ``max_norm``; return the norm before clipping. Skips a non-finite step."""
+    """Take an optimizer step with gradients clipped to ``max_norm``; return the gradient norm before clipping.
+
+    If the norm is not finite, no step is taken.
+    """
     if isinstance(optimizer, CoreAdam) and (groups := optimizer.core_groups()) is not None:
         return _core_step(optimizer, groups, max_norm)
     # One norm over all groups, so that clipping keeps the direction of the gradient.
@@ -58,7 +61,7 @@ class CoreAdam(torch.optim.Adam):
         self._ready: list[_Group] | None = None
         self._made_for: list[list[tuple[int, int]]] = []
         self.loads = 0
-        """Number of times a state was loaded; each load moves the optimizer state to other addresses."""
+        """Number of times an optimizer state was loaded; each load moves the state tensors to other data addresses."""
         self.register_load_state_dict_post_hook(CoreAdam._on_load)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -82,7 +85,7 @@ class CoreAdam(torch.optim.Adam):
         return _Group(settings, parameters, [self.parameter_state(parameter) for parameter in parameters])
 
     def parameter_state(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return the state of a parameter as in torch: ``step``, ``exp_avg`` and ``exp_avg_sq``."""
+        """Return the Adam state of a parameter (``step``, ``exp_avg``, ``exp_avg_sq``), created on first use."""
         if parameter not in self.state:
             self.state[parameter] = _initial_state(parameter)
         state: dict[str, Tensor] = self.state[parameter]
@@ -111,23 +114,23 @@ class CoreAdam(torch.optim.Adam):
 
 
 class CoreRMSprop(torch.optim.RMSprop):
-    """torch.optim.RMSprop with a state that updates in the native core read and write in place."""
+    """torch.optim.RMSprop whose optimizer state the native core reads and updates in place."""
 
     def addresses_of(self, parameter: nn.Parameter) -> ParameterAddresses:
-        """Return the data addresses of a parameter and its optimizer state, which has no first moment."""
+        """Return the data addresses of a parameter and its optimizer state; the first moment is 0 (none)."""
         if parameter not in self.state:
             self.state[parameter] = {"step": torch.zeros(()), "square_avg": torch.zeros_like(parameter)}
         state = self.state[parameter]
         return parameter.data_ptr(), 0, state["square_avg"].data_ptr(), state["step"].data_ptr()
 
     def core_settings(self, group: int) -> tuple[float, float, float, float]:
-        """Return learning rate, 0 (no beta1), alpha and epsilon of a parameter group."""
+        """Return learning rate, 0 (RMSprop has no beta1), alpha and epsilon of a parameter group."""
         settings = self.param_groups[group]
         return settings["lr"], 0.0, settings["alpha"], settings["eps"]
 
 
 class _Group:
-    """Parameters with the same hyperparameters and step count, prepared for Adam steps in the core."""
+    """Parameter group with its optimizer state, prepared for Adam steps in the native core."""
 
     def __init__(
         self, settings: dict[str, Any], parameters: list[nn.Parameter], states: list[dict[str, Tensor]]
@@ -136,7 +139,7 @@ class _Group:
 
         self._settings, self.parameters = settings, parameters
         self._steps = [state["step"] for state in states]
-        # Keep references: the core only stores the addresses of these tensors.
+        # Keep references, because the core stores only the addresses of these tensors.
         self._means, self._squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         self._core = AdamGroup(
             [parameter.numel() for parameter in self.parameters],

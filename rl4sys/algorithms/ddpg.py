@@ -13,10 +13,10 @@ from rl4sys.algorithms.td3 import TD3, TD3Config
 
 
 class DDPGConfig(TD3Config):
-    """Options of `ddpg`: those of td3, with other defaults."""
+    """Options of the `ddpg` algorithm: those of `td3`, with different defaults."""
 
     policy_delay: int = Field(default=1, gt=0)
-    """Critic updates per actor update."""
+    """Number of critic updates per actor update."""
     target_noise: float = Field(default=0.0, ge=0)
     """Standard deviation of the target policy smoothing noise."""
 

@@ -60,7 +60,7 @@ class Distribution(Protocol):
     """Action distribution for one kind of action space."""
 
     deviations: int
-    """Length of ``log_std``: one per continuous action dimension, 0 for discrete actions."""
+    """Length of ``log_std``: the number of continuous action dimensions, or 0 for discrete actions."""
 
     def head(self, log_std: Tensor) -> tuple[Operation, Columns]:
         """Return the program operation that samples an action from the network outputs, and the operation's weights."""
@@ -73,13 +73,16 @@ class Distribution(Protocol):
 
 
 class CategoricalDistribution:
-    """Distribution of discrete or MultiDiscrete actions. Parts are independent, so their log-probabilities add up."""
+    """Categorical distribution of discrete or MultiDiscrete actions.
+
+    The dimensions of a MultiDiscrete action are independent, so their log-probabilities are summed.
+    """
 
     deviations = 0
 
     def __init__(self, space: DiscreteSpace) -> None:
         self._space = space
-        # Index of each part's logits; padding points to the illegal logit that `_by_part` appends to the outputs.
+        # Logit indices of each action dimension; padding points to the illegal logit that `_by_dimension` appends.
         own = np.arange(max(space.parts)) < np.array(space.parts)[:, None]
         self._indices = torch.from_numpy(np.where(own, np.cumsum(own).reshape(own.shape) - 1, own.sum()).ravel())
 
@@ -92,14 +95,17 @@ class CategoricalDistribution:
         if isinstance(self._space, Discrete):
             # Same result as the general case below, but makes a PPO update 5 % faster.
             return categorical_terms(params.outputs, action)
-        log_prob, entropy = categorical_terms(self._by_part(params.outputs), action)
+        log_prob, entropy = categorical_terms(self._by_dimension(params.outputs), action)
         return log_prob.sum(-1), entropy.sum(-1)
 
     def kl(self, old: DistributionParams, new: DistributionParams) -> Tensor:
-        return categorical_kl(self._by_part(old.outputs), self._by_part(new.outputs)).sum(-1)
+        return categorical_kl(self._by_dimension(old.outputs), self._by_dimension(new.outputs)).sum(-1)
 
-    def _by_part(self, outputs: Tensor) -> Tensor:
-        """Reshape logits to (rows, parts, size of the largest part); smaller parts are padded with illegal logits."""
+    def _by_dimension(self, outputs: Tensor) -> Tensor:
+        """Reshape logits to (rows, dimensions, actions of the largest dimension).
+
+        Dimensions with fewer actions are padded with illegal logits.
+        """
         padded = torch.nn.functional.pad(outputs, (0, 1), value=ILLEGAL)
         return padded.index_select(1, self._indices.to(outputs.device)).reshape(
             len(outputs), len(self._space.parts), -1
@@ -107,7 +113,7 @@ class CategoricalDistribution:
 
 
 class GaussianDistribution:
-    """Diagonal Gaussian with the network outputs as mean; its standard deviation does not depend on the state."""
+    """Diagonal Gaussian with the network outputs as mean; the standard deviation does not depend on the observation."""
 
     def __init__(self, space: Box) -> None:
         self.deviations = space.size

@@ -1,4 +1,4 @@
-"""Deep Q-learning (Mnih et al. 2015), optionally double, dueling and n-step."""
+"""Deep Q-learning (DQN, Mnih et al. 2015), with optional double Q-learning, dueling networks and n-step returns."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ _MARGIN = 0.8
 
 
 class DQNConfig(OffPolicyConfig):
-    """Options of `dqn`."""
+    """Options of the `dqn` algorithm."""
 
     lr: Schedule = constant(1e-4)
     """Learning rate of Adam."""
     batch_size: int = Field(default=32, gt=0, le=1_000_000)
-    """Transitions per gradient step."""
+    """Number of transitions per gradient step."""
     train_frequency: int = Field(default=4, gt=0)
-    """Environment steps between updates, over all environments."""
+    """Number of environment steps between updates, summed over all environments."""
     learning_starts: int = Field(default=1000, ge=0)
     """Number of environment steps before the first update."""
     target_update_interval: int = Field(default=1000, gt=0)
-    """Environment steps between target network updates."""
+    """Number of environment steps between target network updates."""
     tau: float = Field(default=1.0, gt=0, le=1)
     """Polyak averaging factor for the target network; 1 copies the weights."""
     exploration: Schedule = Schedule(start=1.0, end=0.05, fraction=0.1)
     """Epsilon: probability of a random action."""
     double: bool = True
-    """Double Q-learning: the online network selects the next action (van Hasselt et al. 2016)."""
+    """Use double Q-learning: the online network selects the next action (van Hasselt et al. 2016)."""
     dueling: bool = False
-    """Dueling network: separate state value and action advantages (Wang et al. 2016)."""
+    """Use a dueling network, with separate outputs for state value and action advantages (Wang et al. 2016)."""
     max_grad_norm: GradNorm = 10.0
     """Maximum global gradient norm; larger gradients are scaled down. "auto" uses three times the running norm."""
 
     @property
     def outputs_per_action(self) -> int:
-        """Network outputs per action; distributional variants have several."""
+        """Number of network outputs per action: 1, or several in distributional variants."""
         return 1
 
     @field_validator("exploration")
     @classmethod
     def _check_probability(cls, exploration: Schedule) -> Schedule:
         if max(exploration.start, exploration.end) > 1:
-            raise ValueError("it should be a probability, at most 1")
+            raise ValueError("expected a probability of at most 1")
         return exploration
 
 
@@ -82,21 +82,25 @@ def values_of_action(values: Tensor, action: Tensor) -> Tensor:
 
 
 def margin_loss(values: Tensor, action: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the loss that raises recorded actions above other legal ones by a margin (Hester et al. 2017, eq. 1)."""
+    """Return the large-margin loss of behavior cloning (Hester et al. 2017, equation 1).
+
+    The loss raises the Q-values of recorded actions above those of other legal actions by a margin.
+    """
     margin = _MARGIN * torch.ones_like(values).scatter(-1, action.unsqueeze(-1), 0.0)
     raised = values + margin if mask is None else (values + margin).masked_fill(~mask, ILLEGAL)
     return (raised.amax(-1) - values_of_action(values, action)).mean()
 
 
 class DQN:
-    """Deep Q-learning. Variants override the value output of the critic and its loss."""
+    """Deep Q-learning. Subclasses such as `C51` override the value output of the critic and the loss."""
 
     Config = DQNConfig
     actions = (ActionKind.DISCRETE,)
     default_buffer: ClassVar = {"type": "uniform", "size": 100_000}
     roles = ("critic",)
     fits_core: ClassVar = True
-    """True if the native core implements this update; not inherited, so a subclass must set it again."""
+    """True if the native core implements the update of this class. A subclass must set this attribute itself, because
+    an inherited value is ignored."""
 
     def __init__(self, setup: AlgorithmSetup[DQNConfig]) -> None:
         self._setup, self._options, self._action_count = setup, setup.options, action_count(setup)
@@ -113,7 +117,7 @@ class DQN:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[DQNConfig]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         parts = action_count(setup) + setup.options.dueling
         return {"critic": Blueprint(setup.spec, parts * setup.options.outputs_per_action)}
 
@@ -168,7 +172,7 @@ class DQN:
             yield scaled({"td": mean}, share)
 
     def _core_update(self) -> CoreQUpdate | None:
-        """Return the native update, or None if torch has to compute it."""
+        """Return the update prepared for the native core, or None if torch must compute the update."""
         if not fits_core(self, self._options.accumulate):
             return None
         if self._core is None or not self._core.is_valid:
@@ -179,7 +183,7 @@ class DQN:
         options = self._options
         measured, error = core.learn(rows, self._learning_rate(steps), options.max_grad_norm, double=options.double)
         if not math.isfinite(measured["loss/td"]):
-            # Repeat in torch to report the loss or gradient that is not finite.
+            # Repeat the update in torch, which reports the loss or gradient that is not finite.
             return self._learn(rows, steps)
         return measured, error
 
@@ -208,7 +212,7 @@ class DQN:
         return values_of_action(values, self._next_action(observation, values))
 
     def _next_action(self, observation: Tensors, target_values: Tensor) -> Tensor:
-        """Return the greedy next action of the online network with double Q-learning, else of the target network."""
+        """Return the best action according to the online network (double Q-learning) or the target network."""
         selector = self._critic(observation) if self._options.double else target_values
         return best_legal(selector, observation.get(MASK))
 

@@ -23,14 +23,14 @@ from rl4sys.spec import Columns
 
 
 class WarmStartConfig(Config):
-    """The ``warm_start`` block: recorded decisions to pretrain the policy on."""
+    """Options of the ``warm_start`` block: pretraining of the policy on recorded decisions by behavior cloning."""
 
     dataset: DatasetConfig
     """Dataset of recorded decisions."""
     gradient_steps: int = Field(default=1000, gt=0, le=1_000_000)
-    """Gradient steps of behavior cloning before the training starts."""
+    """Number of gradient steps of behavior cloning before training starts."""
     batch_size: int = Field(default=256, gt=0, le=1_000_000)
-    """Recorded decisions per gradient step."""
+    """Number of recorded decisions per gradient step."""
     lr: float = Field(default=1e-3, gt=0)
     """Learning rate of Adam."""
 
@@ -58,16 +58,17 @@ class SupportsImitation(Protocol):
 
 
 def imitate(algorithm: Algorithm, config: WarmStartConfig, decisions: Columns, rng: np.random.Generator) -> Metrics:
-    """Pretrain the policy on ``decisions`` (columns ``obs.*`` and ``action``); return its first and last loss."""
+    """Pretrain the policy on ``decisions`` (columns ``obs.*`` and ``action``); return the first and the last loss."""
     if not isinstance(algorithm, SupportsImitation):
         raise ConfigError(
-            "warm_start is set, but this algorithm has no imitation() method; remove the warm_start block"
+            "warm_start is set, but this algorithm does not support a warm start (it has no imitation() method); "
+            "remove the warm_start block"
         )
     imitation = algorithm.imitation()
     if memory_size(imitation.network):
         raise ConfigError(
-            "warm_start learns from single decisions, but the acting network is recurrent; use a network without "
-            "memory, such as mlp, or transformer for a history of observations"
+            "warm_start trains on single decisions, but the actor network is recurrent; use a network that is not "
+            "recurrent, such as mlp, or a transformer on a history of observations"
         )
     optimizer = make_adam(imitation.network, config.lr, eps=1e-8)
     device = next(imitation.network.parameters()).device

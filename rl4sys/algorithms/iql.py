@@ -1,7 +1,7 @@
-"""Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169): offline learning without out-of-distribution actions.
+"""Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169): offline learning from recorded actions only.
 
-The state value is a high expectile of the Q-values of recorded actions, so no other action is ever evaluated. The
-policy clones the recorded actions, weighted by their advantage.
+The state value is a high expectile of the Q-values of recorded actions, so the Q-values of other actions are
+never used. The policy clones the recorded actions, weighted by their advantage.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _MAX_WEIGHT = 100.0
 
 
 class IQLConfig(OffPolicyConfig):
-    """Options of `iql`."""
+    """Options of the `iql` algorithm."""
 
     learning_starts: int = Field(default=0, ge=0)
     """Number of environment steps before the first update."""
     expectile: float = Field(default=0.7, gt=0, lt=1)
-    """Expectile of the value regression: 0.5 estimates the mean Q-value of recorded actions, near 1 their maximum."""
+    """Expectile of the value regression: 0.5 estimates the mean Q-value of recorded actions, values near
+    1 estimate their maximum."""
     temperature: float = Field(default=3.0, ge=0)
-    """Inverse temperature of the advantage weights; 0 clones all actions equally."""
+    """Inverse temperature of the advantage weights; 0 weights all recorded actions equally."""
     initial_log_std: float = -1.0
     """Initial log standard deviation of continuous actions."""
 
@@ -59,7 +60,7 @@ def expectile_loss(error: Tensor, expectile: float) -> Tensor:
 
 
 def advantage_weight(advantage: Tensor, temperature: float) -> Tensor:
-    """Return the weight of each cloned action: exp(temperature * advantage), clipped."""
+    """Return the weight of each cloned action: exp(temperature * advantage), at most 100."""
     return (temperature * advantage).exp().clamp(max=_MAX_WEIGHT)
 
 
@@ -82,7 +83,7 @@ class IQL:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[IQLConfig]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         encoder, common = _action_encoder(setup.spec), blueprints(setup)
         critic = critic_blueprint(setup.spec, encoder) if encoder else Blueprint(setup.spec, common["actor"].outputs)
         return {"actor": common["actor"], "critic": critic, "value": common["critic"]}
@@ -163,14 +164,14 @@ class IQL:
         return self._critics.learn(rows, self._values, rate, steps)
 
     def _values(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the Q-values of the actions, and the values of the next observations."""
+        """Return the Q-values of the recorded actions (one row per critic), and the values of the next observations."""
         with torch.no_grad():
             next_value = self._value(observation_of(rows, "next_obs.")).squeeze(-1)
         return self._q_values(self._critics.online, rows), next_value
 
 
 class _OneHotActions:
-    """One-hot encoding of each part of a MultiDiscrete action, concatenated."""
+    """Encoder of MultiDiscrete actions: concatenated one-hot encodings of all dimensions."""
 
     def __init__(self, space: MultiDiscrete) -> None:
         self._parts, self.size = space.parts, encoded_size(space)
@@ -181,7 +182,10 @@ class _OneHotActions:
 
 
 def _action_encoder(spec: Spec) -> ActionEncoder | None:
-    """Return the encoder of critic inputs; None for discrete actions, for which critics output all Q-values."""
+    """Return the encoder of actions for critic inputs.
+
+    Returns None for discrete actions, because a critic then outputs the Q-values of all actions.
+    """
     if isinstance(spec.action, Discrete):
         return None
     return _OneHotActions(spec.action) if isinstance(spec.action, MultiDiscrete) else BoxActions(spec)

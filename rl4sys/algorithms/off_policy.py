@@ -24,31 +24,33 @@ REPLAY_BUFFERS = ("uniform", "prioritized")
 """Buffer types that off-policy algorithms can learn from."""
 
 ACTION_INPUT = "~action"
-"""Name of the extra observation with the action in a critic's input; it sorts after other observations."""
+"""Name under which a critic receives the action as an additional observation; sorts after all other names."""
 
 
 class ReplayTrainingConfig(AlgorithmConfig):
-    """Options of every algorithm that trains on a replay buffer."""
+    """Options of all algorithms that train on a replay buffer."""
 
     lr: Schedule = constant(3e-4)
     """Learning rate of Adam."""
     batch_size: int = Field(default=256, gt=0, le=1_000_000)
-    """Transitions per gradient step."""
+    """Number of transitions per gradient step."""
     learning_starts: int = Field(default=1000, ge=0)
     """Number of environment steps with uniformly random actions before the first update."""
     train_frequency: int = Field(default=1, gt=0)
-    """Environment steps between updates, over all environments."""
+    """Number of environment steps between updates, summed over all environments."""
     gradient_steps: int = Field(default=1, gt=0, le=1_000_000)
-    """Gradient steps per update."""
+    """Number of gradient steps per update."""
     accumulate: Parts = 1
-    """Number of parts into which each batch is split to save memory. The gradients of all parts are summed before
-    one optimizer step: the same result up to rounding. Above 1, torch computes the update."""
+    """Number of parts into which each batch is split to save RAM. The gradients of all parts are summed before one
+    optimizer step, so the result equals that of the whole batch up to rounding. With a value above 1, torch computes
+    the update instead of the native core."""
     max_grad_norm: GradNorm = 1e6
-    """Maximum gradient norm; larger ones are scaled down. "auto" uses three times the running norm. Off by default."""
+    """Maximum global gradient norm; larger gradients are scaled down. "auto" uses three times the running norm. Off by
+    default."""
 
 
 class OffPolicyConfig(ReplayTrainingConfig):
-    """Options of every algorithm that learns Q-values from a replay buffer."""
+    """Options of all algorithms that learn Q-values from a replay buffer."""
 
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount factor."""
@@ -75,7 +77,7 @@ def make_replay(setup: AlgorithmSetup[Options], options: ReplayTrainingConfig) -
 
 
 def acts_at_random(setup: AlgorithmSetup[Options], options: ReplayTrainingConfig, steps: int) -> bool:
-    """Return True if the policy draws random actions: before `learning_starts`, unless it was warm-started."""
+    """Return True if actions are uniformly random: before `learning_starts`, unless a warm start trained the policy."""
     return steps < options.learning_starts and not setup.warm
 
 
@@ -161,7 +163,7 @@ class Critics(nn.Module):
 
 
 RowValues: TypeAlias = Callable[[Tensors], tuple[Tensor, Tensor]]
-"""Returns the Q-values of the actions in some rows, one row per critic, and the values of the next observations."""
+"""Function from batch rows to the Q-values of the actions (one row per critic) and the next observations' values."""
 
 
 class CriticLearner:

@@ -19,7 +19,7 @@ AUTO: Literal["auto"] = "auto"
 
 def _check_norm(value: Any) -> Any:
     if value != AUTO and (not isinstance(value, int | float) or not value > 0):
-        raise ValueError("it should be a number above 0, or auto")
+        raise ValueError("expected a number above 0, or 'auto'")
     return value
 
 
@@ -27,14 +27,14 @@ GradNorm: TypeAlias = Annotated[float | Literal["auto"], BeforeValidator(_check_
 """Maximum gradient norm: a number, or "auto" for a multiple of the running norm."""
 
 AUTO_FACTOR, AUTO_WINDOW = 3.0, 100
-"""Maximum norm with ``auto``, as a multiple of the running mean norm, and window of this mean in steps."""
+"""Settings of ``max_grad_norm: auto``: multiple of the running mean norm, and window of the mean in optimizer steps."""
 
 _RUNNING_NORM = "usual_norm"
 """Key of the running gradient norm in the optimizer state, so that the norm is saved with the optimizer."""
 
 
-def make_adam(trained: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float) -> CoreAdam:
-    """Return Adam for all parameters of a module, or for parameter groups with a learning rate each (see `set_lr`)."""
+def make_adam(trained: nn.Module | Sequence[Iterable[nn.Parameter]], lr: float, eps: float = 1e-8) -> CoreAdam:
+    """Return Adam for all parameters of a module, or for parameter groups with separate learning rates."""
     groups = [trained.parameters()] if isinstance(trained, nn.Module) else trained
     return CoreAdam([{"params": list(group)} for group in groups], lr=lr, eps=eps)
 
@@ -61,7 +61,7 @@ def descend(
 ) -> float:
     """Take one gradient step on the sum of ``losses``; return the gradient norm before clipping.
 
-    With ``auto`` the gradient is clipped to three times the running norm of this optimizer.
+    With ``auto``, the gradient is clipped to three times the running norm of this optimizer.
 
     Raises `NumericalError` and leaves the weights unchanged if a loss or gradient is not finite.
     """
@@ -75,9 +75,9 @@ def descend_in_parts(
     max_grad_norm: GradNorm,
     steps: int,
 ) -> float:
-    """Take one gradient step as `descend`, on the sum of the losses of all parts of a minibatch.
+    """Take one gradient step like `descend`, on the sum of the losses of all parts of a minibatch.
 
-    Each part is differentiated before the next one is computed, so only one part is in memory.
+    The backward pass of each part runs before the next part is computed, so only one part is in RAM at a time.
     """
     optimizer.zero_grad()
     losses: Mapping[str, Tensor] = {}
@@ -93,7 +93,10 @@ def descend_in_parts(
 
 
 def take_step(optimizer: torch.optim.Optimizer, max_grad_norm: GradNorm) -> float:
-    """Take a step with clipped gradients; return the norm before clipping. Skips steps with a non-finite norm."""
+    """Take an optimizer step with clipped gradients; return the gradient norm before clipping.
+
+    If the norm is not finite, no step is taken.
+    """
     max_norm = _auto_max_norm(optimizer) if max_grad_norm == AUTO else max_grad_norm
     norm = clipped_step(optimizer, max_norm)
     if max_grad_norm == AUTO and math.isfinite(norm):
@@ -102,7 +105,7 @@ def take_step(optimizer: torch.optim.Optimizer, max_grad_norm: GradNorm) -> floa
 
 
 def running_norm(optimizer: torch.optim.Optimizer) -> tuple[float, int]:
-    """Return mean and count of the gradient norms after clipping; both are 0 before the first step."""
+    """Return the running mean and the count of the clipped gradient norms; both are 0 before the first step."""
     norm = _state_of(optimizer).get(_RUNNING_NORM)
     return (float(norm["mean"]), int(norm["count"])) if norm else (0.0, 0)
 
@@ -117,7 +120,7 @@ def save_running_norm(optimizer: torch.optim.Optimizer, mean: float, count: int)
 def clipping_arguments(
     optimizer: torch.optim.Optimizer, max_grad_norm: GradNorm
 ) -> tuple[float, float, float, float, float]:
-    """Return the clipping arguments of the core: maximum norm (0 for auto), factor, window, running mean and count."""
+    """Return the clipping arguments for the core: maximum norm (0 for auto), factor, window, running mean and count."""
     max_norm = 0.0 if max_grad_norm == AUTO else float(max_grad_norm)
     return max_norm, AUTO_FACTOR, float(AUTO_WINDOW), *running_norm(optimizer)
 
@@ -128,13 +131,13 @@ def _auto_max_norm(optimizer: torch.optim.Optimizer) -> float:
 
 
 def _add_norm(optimizer: torch.optim.Optimizer, norm: float) -> None:
-    """Add a clipped norm to the running mean. Outliers change the mean little, but it follows lasting growth."""
+    """Add a clipped norm to the running mean; because of clipping, a single outlier changes the mean little."""
     mean, count = running_norm(optimizer)
     save_running_norm(optimizer, mean + (norm - mean) / min(count + 1, AUTO_WINDOW), count + 1)
 
 
 def _state_of(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
-    """Return the optimizer state, keyed by parameter; torch also saves and loads entries with string keys."""
+    """Return the mutable state of an optimizer by parameter. Torch also saves and restores entries with string keys."""
     return optimizer.state
 
 

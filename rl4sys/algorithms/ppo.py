@@ -1,8 +1,8 @@
 """Proximal policy optimization with clipping (Schulman et al. 2017, arXiv:1707.06347).
 
-Steps of older policy versions are corrected by importance weights: the policy at the start of the update is the
-proximal policy (decoupled objective of Hilton et al. 2021, arXiv:2110.00641), with the V-trace advantages and value
-targets of Espeholt et al. 2018, arXiv:1802.01561.
+Steps collected by older policy versions are corrected with importance weights. The proximal policy is the policy at the
+start of the update (decoupled objective, Hilton et al. 2021, arXiv:2110.00641). Advantages and value targets are those
+of V-trace (Espeholt et al. 2018, arXiv:1802.01561).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rl4sys.spec import Array, State
 
 
 class PPOConfig(AlgorithmConfig):
-    """Options of `ppo`."""
+    """Options of the `ppo` algorithm."""
 
     lr: Schedule = constant(3e-4)
     """Learning rate of Adam."""
@@ -63,21 +63,24 @@ class PPOConfig(AlgorithmConfig):
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     epochs: int = Field(default=10, gt=0, le=10_000)
-    """Passes over each rollout."""
+    """Number of passes over each rollout."""
     gradient_steps: int | None = Field(default=None, gt=0, le=1_000_000)
-    """Gradient steps per rollout, in place of epochs; null uses epochs."""
+    """Number of gradient steps per rollout, instead of `epochs`; null uses `epochs`."""
     critic_gradient_steps: int | None = Field(default=None, gt=0, le=1_000_000)
-    """Gradient steps of the critic per rollout; null takes as many as the actor. Both networks are trained jointly
-    first, and then the one with more steps alone. target_kl does not end the steps of a critic that has more."""
+    """Number of critic gradient steps per rollout; null uses the number of actor steps. Actor and critic are first
+    trained jointly; then the network with more steps is trained alone. If the critic has more steps, reaching
+    `target_kl` stops only the actor."""
     minibatch_size: int = Field(default=64, gt=0, le=10_000_000)
-    """Rollout steps per gradient step."""
+    """Number of rollout steps per gradient step."""
     accumulate: Parts = 1
-    """Number of parts into which each minibatch is split to save memory. The gradients of all parts are summed before
-    one optimizer step: the same result up to rounding. Above 1, torch computes the update."""
+    """Number of parts into which each minibatch is split to save RAM. The gradients of all parts are summed before one
+    optimizer step, so the result equals that of the whole minibatch up to rounding. With a value above 1, torch
+    computes the update instead of the native core."""
     value_clip: float | None = Field(default=None, gt=0)
     """Clip range of the value function update; null disables clipping."""
     target_kl: float | None = Field(default=None, gt=0)
-    """Stop an update early once the KL divergence exceeds 1.5 times this value; null never stops early."""
+    """Target KL divergence: an update stops early if the KL divergence exceeds 1.5 times this value; null disables
+    early stopping."""
     max_grad_norm: GradNorm = 0.5
     """Maximum global gradient norm; larger gradients are scaled down. "auto" uses three times the running norm."""
     normalize_advantage: bool = True
@@ -97,7 +100,7 @@ def clipped_policy_loss(
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """Return half the mean squared error; with ``clip``, the larger error of the value and the clipped value counts."""
+    """Return half the mean squared error; with ``clip``, the larger error of value and clipped value in each row."""
     error = (value - target) ** 2
     if clip is not None:
         moved = old_value + (value - old_value).clamp(-clip, clip)
@@ -119,7 +122,8 @@ class PPO:
     optional_roles = (TRUNK,)
     blueprints = staticmethod(partial(blueprints, allow_memory=True))
     fits_core: ClassVar = True
-    """True if the native core implements this update; not inherited, so a subclass must set it again."""
+    """True if the native core implements the update of this class. A subclass must set this attribute itself, because
+    an inherited value is ignored."""
 
     def __init__(self, setup: AlgorithmSetup[PPOConfig]) -> None:
         check_schedules(setup.options, setup.total_timesteps)
@@ -176,7 +180,7 @@ class PPO:
         return [options.lr, options.critic_lr or options.lr]
 
     def _core_update(self) -> CorePolicyUpdate | None:
-        """Return the native update, or None if torch has to compute it."""
+        """Return the update prepared for the native core, or None if torch must compute the update."""
         if not fits_core(self, self._options.accumulate):
             return None
         return CorePolicyUpdate.of(self._networks, self._optimizer)
@@ -208,11 +212,14 @@ class PPO:
         budget, passes = self._passes(len(rollout["reward"]), size)
         measured, not_finite = core.learn(rollout, passes, size, budget, objective)
         if not_finite is not None:
-            # Repeat in torch to report the loss or gradient that is not finite.
+            # Repeat the update in torch, which reports the loss or gradient that is not finite.
             rows = {name: column[not_finite] for name, column in rollout.items()}
             self._descend(rows, clip, steps, budget.trained)
-            raise NumericalError(f"a gradient was not finite at step {steps:,} in the native core, but finite in torch")
-        # A step of one network alone does not measure the other.
+            raise NumericalError(
+                f"a gradient is not finite at step {steps:,} in the native core, but finite in torch; set "
+                "experiment.backend=torch"
+            )
+        # A step that trains only one network has no metrics (NaN) of the other network.
         means = np.nanmean(measured, 0) if _has_separate_steps(options) else measured.mean(0)
         return dict(zip(MEASURED, means.tolist(), strict=True))
 
@@ -221,7 +228,7 @@ class PPO:
         return math.inf if self._options.target_kl is None else 1.5 * self._options.target_kl
 
     def _minibatches(self, rollout: dict[str, Tensor], last: Array) -> tuple[StepBudget, Iterator[dict[str, Tensor]]]:
-        """Return the gradient steps to take, and a shuffled minibatch for each of them."""
+        """Return the step budget of the update, and an iterator over one shuffled minibatch per gradient step."""
         if not self._networks.has_memory:
             budget, orders = self._orders(len(last), self._options.minibatch_size)
             return budget, ({name: column[order] for name, column in rollout.items()} for order in orders)
@@ -235,7 +242,7 @@ class PPO:
         return budget, chain.from_iterable(torch.split(order, batch_size) for order in orders)
 
     def _passes(self, count: int, batch_size: int) -> tuple[StepBudget, Iterator[Array]]:
-        """Return the gradient steps to take, and one random order of the rows per pass, drawn when the pass starts."""
+        """Return the step budget of the update, and an iterator over one random permutation of the rows per epoch."""
         options, steps_per_pass = self._options, -(-count // batch_size)
         actor = options.gradient_steps or options.epochs * steps_per_pass
         critic = options.critic_gradient_steps or actor
@@ -264,7 +271,7 @@ class PPO:
             yield scaled(losses, share)
 
     def _policy_losses(self, rows: Tensors, clip: float) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """Return the losses of the actor, and its metrics."""
+        """Return the losses and the metrics of the actor."""
         log_prob, entropy = self._action_terms(rows)
         losses = {
             "policy": clipped_policy_loss(log_prob, rows["log_prob"], rows["advantage"], clip, rows["weight"]),
@@ -298,6 +305,6 @@ def _check_step_counts(setup: AlgorithmSetup[PPOConfig]) -> None:
         of_actor = setup.options.gradient_steps
         raise ConfigError(
             f"algorithm.critic_gradient_steps is {setup.options.critic_gradient_steps} and algorithm.gradient_steps is "
-            f"{'null' if of_actor is None else of_actor}, but actor and critic train network.{TRUNK} together; give "
-            f"both the same number, or remove network.{TRUNK}"
+            f"{'null' if of_actor is None else of_actor}, but actor and critic share network.{TRUNK} and need equal "
+            f"numbers of steps; set both options to the same value, or remove network.{TRUNK}"
         )

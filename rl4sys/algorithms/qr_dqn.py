@@ -13,7 +13,7 @@ from rl4sys.networks.distributional import QuantileValues
 
 
 class QRDQNConfig(DQNConfig):
-    """Options of `qr_dqn`: those of dqn and the number of quantiles."""
+    """Options of the `qr_dqn` algorithm: those of `dqn`, and the number of quantiles."""
 
     quantiles: int = Field(default=50, gt=0, le=10_000)
     """Number of quantiles of the return distribution."""

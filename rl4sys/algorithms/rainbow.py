@@ -14,14 +14,14 @@ from rl4sys.algorithms.schedule import Schedule
 
 
 class RainbowConfig(C51Config):
-    """Options of `rainbow`: those of c51, with dueling networks and n-step returns by default.
+    """Options of the `rainbow` algorithm: those of `c51`, with dueling networks and n-step returns by default.
 
     Noisy networks are an option of the network (``network.critic.noisy: true``). Prioritized replay is the default
     buffer.
     """
 
     dueling: bool = True
-    """Dueling network: separate state value and action advantages (Wang et al. 2016)."""
+    """Use a dueling network, with separate outputs for state value and action advantages (Wang et al. 2016)."""
     n_step: int = Field(default=3, gt=0, le=10_000)
     """Number of rewards summed before bootstrapping (n-step return)."""
     exploration: Schedule = Schedule(start=1.0, end=0.02, fraction=0.1)

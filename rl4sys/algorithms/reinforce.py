@@ -24,7 +24,7 @@ from rl4sys.spec import Array, State
 
 
 class ReinforceConfig(AlgorithmConfig):
-    """Options of `reinforce`."""
+    """Options of the `reinforce` algorithm."""
 
     lr: Schedule = constant(1e-3)
     """Learning rate of Adam."""
@@ -33,19 +33,19 @@ class ReinforceConfig(AlgorithmConfig):
     baseline: Literal["value", "none"] = "value"
     """Baseline subtracted from returns: value (the critic's estimate) or none."""
     value_updates: int = Field(default=10, gt=0, le=10_000)
-    """Gradient steps of the critic per rollout."""
+    """Number of critic gradient steps per rollout."""
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
     max_grad_norm: GradNorm = 0.5
     """Maximum global gradient norm; larger gradients are scaled down. "auto" uses three times the running norm."""
     normalize_advantage: bool = True
-    """Normalize advantages, or returns without a baseline, to mean 0 and standard deviation 1 within each rollout."""
+    """Normalize the advantages (without a baseline, the returns) to mean 0 and standard deviation 1 per rollout."""
     initial_log_std: float = 0.0
     """Initial log standard deviation of continuous actions."""
 
 
 def complete_steps(last: Array, ended: Array) -> Array:
-    """Return a mask of the steps with a known full return: those of trajectories that ended their episode."""
+    """Return a mask of the steps whose full return is known: steps of trajectories that end with their episode."""
     trajectory = np.cumsum(last) - last
     complete: Array = ended[np.flatnonzero(last)][trajectory]
     return complete

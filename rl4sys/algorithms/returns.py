@@ -23,10 +23,10 @@ def generalized_advantages(  # noqa: PLR0913 - the symbols of one equation
 ) -> Array:
     """Generalized advantage estimation (Schulman et al. 2016) over concatenated trajectories; returns float32.
 
-    ``last`` marks the final row of each trajectory. ``bootstrap`` is read only there: the value of the observation
-    after the trajectory, 0 if the episode terminated. ``weight`` is the V-trace importance weight (Espeholt et al.
-    2018), min(1, current probability / behavior probability), or None if all rows are on-policy. The value target of
-    a row is then value + weight * advantage.
+    ``last`` marks the final row of each trajectory. ``bootstrap`` is used only in final rows: the value of the
+    observation after the trajectory, or 0 if the episode terminated. ``weight`` is the V-trace importance weight
+    (Espeholt et al. 2018), min(1, current probability / behavior probability), or None if all rows are on-policy. With
+    weights, the value target of a row is value + weight * advantage.
     """
     columns = {"reward": reward, "value": value, "bootstrap": bootstrap}
     columns |= {} if weight is None else {"weight": weight}
@@ -53,7 +53,10 @@ def generalized_advantages_python(  # noqa: PLR0913 - the symbols of one equatio
     *,
     weight: Array | None = None,
 ) -> Array:
-    """Reference implementation: delta = r + gamma v' - v and A = delta + gamma lambda w' A', from last row to first."""
+    """Reference implementation of `generalized_advantages` in Python.
+
+    From the last row to the first: delta = r + gamma v' - v, A = delta + gamma lambda w' A'; a prime is the next row.
+    """
     advantage = np.empty(len(reward), np.float32)
     following = next_value = 0.0
     for t in range(len(reward) - 1, -1, -1):
@@ -71,10 +74,11 @@ def _check_rows(columns: Columns) -> None:
     shapes, last = [column.shape for column in columns.values()], columns["last"]
     if len(set(shapes)) > 1 or last.ndim != 1:
         *names, final = columns
-        raise SpecError(f"{', '.join(names)} and {final} have shapes {shapes}; expected one common shape (M,)")
+        raise SpecError(f"{', '.join(names)} and {final} have shapes {shapes}; expected one common shape (rows,)")
     if last.size and not last[-1]:
         raise SpecError(
-            "the final row does not end a trajectory; set its last to true and its bootstrap to the next value"
+            "the final row does not end a trajectory; in this row, set 'last' to True and 'bootstrap' to the value of "
+            "the next observation"
         )
 
 

@@ -1,6 +1,6 @@
 """Robust policy optimization (Rahman and Xue 2022, arXiv:2212.07536): PPO with uniform noise added to the action mean.
 
-The noise is added in updates only and keeps the entropy of the policy from collapsing early.
+The noise is added only in updates. It prevents an early collapse of the policy entropy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rl4sys.networks.base import Tensors
 
 
 class RPOConfig(PPOConfig):
-    """Options of `rpo`: those of ppo and the perturbation."""
+    """Options of the `rpo` algorithm: those of `ppo`, and the perturbation."""
 
     perturbation: float = Field(default=0.5, ge=0)
     """Half-width of the uniform noise added to each element of the action mean."""

@@ -41,11 +41,11 @@ from rl4sys.spec import MASK, Array, Columns, Discrete, Spec, State
 
 _LOG_STD_MIN, _LOG_STD_MAX = -20.0, 2.0
 _MIN_STD, _ATANH_LIMIT = 0.05, 2.0
-"""Constants of behavior cloning before squashing: minimum standard deviation, and clip range of means and actions."""
+"""Constants of the behavior cloning loss, before tanh: minimum standard deviation, clip range of means and actions."""
 
 
 class SACConfig(OffPolicyConfig):
-    """Options of `sac`."""
+    """Options of the `sac` algorithm."""
 
     actor_lr: Schedule | None = None
     """Learning rate of the actor; null uses lr."""
@@ -56,9 +56,9 @@ class SACConfig(OffPolicyConfig):
     temperature_lr: Schedule | None = None
     """Learning rate of the temperature; null uses lr."""
     target_entropy: float | None = None
-    """Target entropy; null uses minus the action dimension, or half the maximum entropy for discrete actions."""
+    """Target policy entropy; null uses minus the action dimension, or half the maximum entropy for discrete actions."""
     target_update_interval: int = Field(default=1, gt=0)
-    """Gradient steps between target network updates."""
+    """Number of gradient steps between target network updates."""
 
 
 def squashed_sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,9 +73,10 @@ def squashed_sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def squashed_cloning_loss(outputs: Tensor, action: Tensor) -> Tensor:
-    """Return the loss of each row: squared error of the mean, and a likelihood loss of the standard deviation.
+    """Return the behavior cloning loss of each row.
 
-    The joint likelihood would hardly move the mean while the standard deviation is still large.
+    The loss is the squared error of the mean plus a likelihood loss that trains only the standard deviation. The joint
+    likelihood would train the mean too slowly while the standard deviation is still large.
     """
     mean, log_std = outputs.chunk(2, dim=-1)
     near = mean.detach().clamp(-_ATANH_LIMIT, _ATANH_LIMIT)
@@ -175,7 +176,8 @@ class SAC:
     default_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
     fits_core: ClassVar = True
-    """True if the native core implements this update; not inherited, so a subclass must set it again."""
+    """True if the native core implements the update of this class. A subclass must set this attribute itself, because
+    an inherited value is ignored."""
 
     def __init__(self, setup: AlgorithmSetup[SACConfig]) -> None:
         check_schedules(setup.options, setup.total_timesteps)
@@ -196,7 +198,7 @@ class SAC:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[SACConfig]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         return _actions(setup.spec).blueprints(setup.spec)
 
     def make_buffer(self) -> Buffer:
@@ -252,7 +254,7 @@ class SAC:
         return self._critics.learn(rows, self._values, self._learning_rate(None, steps), steps)
 
     def _values(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the Q-values of the actions, and the soft values of the next observations."""
+        """Return the Q-values of the actions (one row per critic), and the soft values of the next observations."""
         with torch.no_grad():
             observation = observation_of(rows, "next_obs.")
             value, entropy = self._actions.expected(self._actor, self._critics.target, observation, self._noise)
@@ -279,7 +281,7 @@ class SAC:
             yield scaled({"policy": loss}, share)
 
     def _core_update(self) -> CoreReplayUpdate | None:
-        """Return the native update, or None if torch has to compute it."""
+        """Return the update prepared for the native core, or None if torch must compute the update."""
         actions = self._actions
         if not fits_core(self, self._options.accumulate) or not isinstance(actions, _BoxActions):
             return None
@@ -296,7 +298,7 @@ class SAC:
         next_value = core.next_values(batch, self._noise.of(*shape), temperature)
         measured, error = core.learn_critics(batch, next_value, self._learning_rate(None, steps))
         if not math.isfinite(measured["loss/td"]):
-            # Repeat in torch to report the loss or gradient that is not finite.
+            # Repeat the update in torch, which reports the loss or gradient that is not finite.
             measured, error = self._update_critics(rows, steps)
         rate = self._learning_rate(self._options.actor_lr, steps)
         loss, entropy = core.learn_actor(batch, self._noise.of(*shape), rate, temperature, use_minimum=True)

@@ -16,8 +16,8 @@ from rl4sys.errors import ConfigError
 class Schedule(Config):
     """Linear schedule from ``start`` to ``end`` over the first ``fraction`` of training, then constant.
 
-    ``steps`` sets the length in environment steps instead; live training needs ``steps``, because it has no end. In a
-    config file, a plain number is a constant schedule.
+    ``steps`` sets the length in environment steps instead of ``fraction``; live training has no fixed length and needs
+    ``steps``. In a config file, a plain number is a constant schedule.
     """
 
     start: float = Field(ge=0)
@@ -27,7 +27,7 @@ class Schedule(Config):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Length as a fraction of training.total_timesteps."""
     steps: int | None = Field(default=None, gt=0)
-    """Length in environment steps, in place of fraction."""
+    """Length in environment steps, instead of `fraction`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -37,15 +37,15 @@ class Schedule(Config):
         try:
             number = float("not a number" if isinstance(value, bool) else value)
         except (TypeError, ValueError):
-            raise ValueError("it should be a number, or a schedule such as {start: 1e-3, end: 0.0}") from None
+            raise ValueError("expected a number, or a schedule such as {start: 1e-3, end: 0.0}") from None
         return {"start": number, "end": number}
 
     @model_validator(mode="after")
     def _check_one_length(self) -> Self:
         if self.steps is not None and self.fraction != 1.0:
             raise ValueError(
-                "steps and fraction both set the length of the schedule; give one of them, "
-                "or steps and fraction: 1.0 if an extended file sets another fraction"
+                "steps and fraction both set the length of the schedule; give only one of them. If an extended config "
+                "file sets fraction, give steps and fraction: 1.0"
             )
         return self
 
@@ -77,21 +77,22 @@ class Schedule(Config):
             return self.steps
         if total_timesteps is None:
             raise ConfigError(
-                "a schedule needs training.total_timesteps or its own steps; otherwise give a plain number"
+                "the length of a schedule is unknown; set training.total_timesteps or the steps of the schedule, or "
+                "give a number instead of a schedule"
             )
         return self.fraction * total_timesteps
 
 
 def check_schedules(options: Config, total_timesteps: int | None) -> None:
-    """Raise `ConfigError` if an option is a schedule relative to the training length, but the training has no end."""
+    """Raise `ConfigError` if a schedule is relative to the length of the training run, but the length is unknown."""
     for name in type(options).model_fields:
         schedule = getattr(options, name)
         if isinstance(schedule, Schedule) and not schedule.has_length(total_timesteps):
             start, end = schedule.start, schedule.end
             raise ConfigError(
                 f"algorithm.{name} goes from {start} to {end} over a fraction of training.total_timesteps, but this "
-                "training has no end; set the length of the schedule in steps, such as "
-                f"{{start: {start}, end: {end}, steps: 10000}}, or give a plain number"
+                "training run has no fixed length; set the length of the schedule in steps, such as "
+                f"{{start: {start}, end: {end}, steps: 10000}}, or give a number instead of a schedule"
             )
 
 

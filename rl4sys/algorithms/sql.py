@@ -1,7 +1,7 @@
 """Soft Q-learning (Haarnoja et al. 2017, arXiv:1702.08165): energy-based policies, proportional to exp(Q).
 
-The critics learn soft Q-values. The actor is a sampling network from noise to actions. It is trained with the Stein
-variational gradient, which moves a set of actions towards higher values and apart from each other.
+The critics learn soft Q-values. The actor is a sampling network that maps noise to actions. It is trained with the
+Stein variational gradient, which moves a set of sampled actions towards higher Q-values and away from each other.
 """
 
 from __future__ import annotations
@@ -39,30 +39,34 @@ from rl4sys.spec import Array, Box, Columns, Spec, State
 
 
 class SoftQConfig(OffPolicyConfig):
-    """Options of `sql`."""
+    """Options of the `sql` algorithm."""
 
     actor_lr: Schedule | None = None
     """Learning rate of the actor; null uses lr."""
     particles: int = Field(default=32, gt=3, le=4096)
-    """Actions sampled per observation for the Stein gradient: half of them estimate the gradient of the other half."""
+    """Number of actions sampled per observation; one half estimates the Stein gradient of the other half."""
     value_samples: int = Field(default=64, gt=0, le=100_000)
-    """Uniform action samples for the soft value estimate."""
+    """Number of uniform action samples to estimate the soft value of an observation."""
     target_update_interval: int = Field(default=1000, gt=0)
-    """Gradient steps between target network updates."""
+    """Number of gradient steps between target network updates."""
     tau: float = Field(default=1.0, gt=0, le=1)
     """Polyak averaging factor for the target networks; 1 copies the weights."""
 
 
 def soft_value(values: Tensor, action_size: int) -> Tensor:
-    """Return the log integral of exp(Q) over actions in (-1, 1), from Q-values of uniform actions in the last axis."""
+    """Estimate the logarithm of the integral of exp(Q) over all actions in -1..1.
+
+    The last axis of ``values`` has the Q-values of uniform action samples.
+    """
     return values.logsumexp(-1) - math.log(values.shape[-1]) + action_size * math.log(2)
 
 
 def stein_direction(pushing: Tensor, pushed: Tensor, gradient: Tensor) -> Tensor:
-    """Return the Stein gradient of each pushed action: mean over ``pushing`` of kernel * gradient + kernel gradient.
+    """Return the Stein gradient of each ``pushed`` action.
 
-    Shapes are (..., particles, elements); ``gradient`` is the gradient of the log-probability at ``pushing``. The
-    kernel is Gaussian; the median of the squared distances sets its width.
+    This gradient is the mean over the ``pushing`` actions of kernel * gradient + gradient of the kernel. Both sets of
+    actions have the shape (..., particles, action dimensions); ``gradient`` is the gradient of the log-probability at
+    ``pushing``. The kernel is Gaussian; the median of the squared distances sets its width.
     """
     apart = pushing.unsqueeze(-2) - pushed.unsqueeze(-3)
     distance = (apart**2).sum(-1)
@@ -95,7 +99,7 @@ class SoftQ:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[SoftQConfig]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         actions = BoxActions(setup.spec)
         noisy = Spec({**setup.spec.observation, NOISE: Box((actions.size,))}, setup.spec.action)
         return {"actor": Blueprint(noisy, actions.size), "critic": critic_blueprint(setup.spec, actions)}
@@ -122,7 +126,7 @@ class SoftQ:
         return Update(measured, {"priority": error})
 
     def values(self, observation: Columns, action: Array) -> Array:
-        """Return the soft Q-values of actions, which are their log-probabilities up to a constant."""
+        """Return the soft Q-values of actions; up to a constant, these are the log-probabilities of the actions."""
         seen = to_tensors(observation, self._device)
         with torch.no_grad():
             unit = self._actions.encode(torch.as_tensor(action, device=self._device))
@@ -148,7 +152,7 @@ class SoftQ:
         return self._critics.learn(rows, self._values, self._options.lr.at(steps, self._setup.total_timesteps), steps)
 
     def _values(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the Q-values of the actions, and the soft values of the next observations."""
+        """Return the Q-values of the actions (one row per critic), and the soft values of the next observations."""
         values = self._critics.online.action_values(observation_of(rows, "obs."), self._actions.encode(rows["action"]))
         return values, self._next_value(observation_of(rows, "next_obs."), len(rows["reward"]))
 
@@ -179,7 +183,7 @@ class SoftQ:
             yield scaled({"policy": loss}, share)
 
     def _stein_loss(self, observation: Tensors) -> tuple[Tensor, Tensor]:
-        """Return a loss whose negative gradient moves the actions along the Stein direction, and that direction."""
+        """Return a loss whose negative gradient moves the actions along the Stein gradient, and the Stein gradient."""
         rows = len(next(iter(observation.values())))
         noise = self._noise.of(rows, self._options.particles, self._actions.size).to(self._device)
         noise_of_pushing, noise_of_pushed = noise.chunk(2, dim=1)
@@ -191,7 +195,7 @@ class SoftQ:
         return -(pushed * direction).sum(-1).mean(), direction
 
     def _sampled(self, observation: Tensors, noise: Tensor) -> Tensor:
-        """Return one action for each row of noise, with shape (rows, particles, elements)."""
+        """Return one action per noise vector, with shape (rows, particles, action dimensions)."""
         samples: Tensor = self._actor({**_repeated(observation, noise.shape[1]), NOISE: noise.flatten(0, 1)})
         return samples.tanh().reshape(noise.shape)
 

@@ -1,4 +1,4 @@
-"""Gradient steps of actor and critic within one update, where their numbers may differ."""
+"""Budget of actor and critic gradient steps in one update; the networks may take different numbers of steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Trained(IntEnum):
-    """Networks that a gradient step changes; numbered as in the core."""
+    """Networks that a gradient step trains. The native core uses the same enum values."""
 
     BOTH = 0
     ACTOR = 1
@@ -16,25 +16,25 @@ class Trained(IntEnum):
 
 @dataclass
 class StepBudget:
-    """Gradient steps left in an update. Actor and critic step jointly while both have steps left."""
+    """Number of gradient steps left in an update. Actor and critic are trained jointly while both have steps left."""
 
     actor: int
     critic: int
 
     @property
     def trained(self) -> Trained:
-        """Networks that the next step changes."""
+        """Networks that the next gradient step trains."""
         if self.actor and self.critic:
             return Trained.BOTH
         return Trained.ACTOR if self.actor else Trained.CRITIC
 
     @property
     def consecutive(self) -> int:
-        """Steps until other networks are trained; 0 if no steps are left."""
+        """Number of upcoming steps in a row that train the same networks; 0 if no steps are left."""
         return min(self.actor, self.critic) or max(self.actor, self.critic)
 
     def take(self, steps: int = 1) -> None:
-        """Subtract steps of the networks in `trained`; at most `consecutive`."""
+        """Subtract ``steps`` from the networks in `trained`; ``steps`` must be at most `consecutive`."""
         trained = self.trained
         if trained is not Trained.CRITIC:
             self.actor -= steps
@@ -42,6 +42,6 @@ class StepBudget:
             self.critic -= steps
 
     def stop_actor(self) -> None:
-        """End the steps of the actor and the joint ones; a critic with more steps continues alone."""
+        """Set the actor's remaining steps to 0; the critic continues only if it has more steps left than the actor."""
         self.critic = self.critic if self.critic > self.actor else 0
         self.actor = 0

@@ -37,7 +37,7 @@ from rl4sys.spec import Array, State
 
 
 class TD3Config(OffPolicyConfig):
-    """Options of `td3`."""
+    """Options of the `td3` algorithm."""
 
     lr: Schedule = constant(1e-3)
     """Learning rate of Adam, for actor and critics."""
@@ -46,7 +46,7 @@ class TD3Config(OffPolicyConfig):
     exploration_noise: Schedule = constant(0.1)
     """Standard deviation of the Gaussian exploration noise, in actions scaled to -1..1."""
     policy_delay: int = Field(default=2, gt=0)
-    """Critic updates per actor update."""
+    """Number of critic updates per actor update."""
     target_noise: float = Field(default=0.2, ge=0)
     """Standard deviation of the target policy smoothing noise."""
     target_noise_clip: float = Field(default=0.5, ge=0)
@@ -64,7 +64,8 @@ class TD3:
     default_buffer: ClassVar = {"type": "uniform", "size": 1_000_000}
     roles = ("actor", "critic")
     fits_core: ClassVar = True
-    """True if the native core implements this update; not inherited, so a subclass must set it again."""
+    """True if the native core implements the update of this class. A subclass must set this attribute itself, because
+    an inherited value is ignored."""
     critics: ClassVar[int] = 2
     """Number of critics; TD targets use the minimum over critics."""
 
@@ -84,7 +85,7 @@ class TD3:
 
     @staticmethod
     def blueprints(setup: AlgorithmSetup[TD3Config]) -> Mapping[str, Blueprint]:
-        """Return the blueprint of the network of each role."""
+        """Return the blueprint (inputs and outputs) of each network role."""
         actions = BoxActions(setup.spec)
         return {
             "actor": Blueprint(setup.spec, actions.size, output_gain=0.01),
@@ -153,7 +154,7 @@ class TD3:
         return measured, error
 
     def _core_update(self) -> CoreReplayUpdate | None:
-        """Return the native update, or None if torch has to compute it."""
+        """Return the update prepared for the native core, or None if torch must compute the update."""
         if not fits_core(self, self._options.accumulate):
             return None
         if self._core is None or not self._core.is_valid:
@@ -172,7 +173,7 @@ class TD3:
             noise = drawn.clamp(-options.target_noise_clip, options.target_noise_clip)
         measured, error = core.learn_critics(batch, core.next_values(batch, noise), rate)
         if not math.isfinite(measured["loss/td"]):
-            # Repeat in torch to report the loss or gradient that is not finite.
+            # Repeat the update in torch, which reports the loss or gradient that is not finite.
             measured, error = self._update_critics(rows, steps)
         if with_actor:
             rate = self._actor_learning_rate(steps)
@@ -185,7 +186,7 @@ class TD3:
         return self._critics.learn(rows, self._values, self._learning_rate(steps), steps)
 
     def _values(self, rows: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the Q-values of the actions, and the values of the next observations."""
+        """Return the Q-values of the actions (one row per critic), and the values of the next observations."""
         values = self._critics.online.action_values(observation_of(rows, "obs."), self._actions.encode(rows["action"]))
         return values, self._next_value(observation_of(rows, "next_obs."))
 

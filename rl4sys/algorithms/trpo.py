@@ -1,7 +1,7 @@
 """Trust region policy optimization (Schulman et al. 2015, arXiv:1502.05477).
 
-Each rollout moves the actor along the natural gradient, limited by the mean KL divergence from the acting policy.
-Conjugate gradients give the direction, a backtracking line search the step length.
+Each update moves the actor along the natural gradient and limits the mean KL divergence from the old policy. The
+conjugate gradient method computes the direction; a backtracking line search selects the step length.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rl4sys.spec import State
 
 
 class TRPOConfig(AlgorithmConfig):
-    """Options of `trpo`."""
+    """Options of the `trpo` algorithm."""
 
     lr: Schedule = constant(1e-3)
     """Learning rate of the critic (Adam); the trust region sets the step length of the actor."""
@@ -48,19 +48,19 @@ class TRPOConfig(AlgorithmConfig):
     max_kl: float = Field(default=0.01, gt=0)
     """Maximum mean KL divergence between the old and new policy in one update."""
     cg_steps: int = Field(default=15, gt=0, le=1000)
-    """Conjugate gradient iterations."""
+    """Number of conjugate gradient iterations."""
     cg_damping: float = Field(default=0.1, ge=0)
     """Damping added to the Fisher matrix."""
     backtracks: int = Field(default=10, gt=0, le=100)
-    """Maximum line search steps before the update is skipped."""
+    """Maximum number of line search steps; if none is accepted, the actor does not change."""
     backtrack_ratio: float = Field(default=0.8, gt=0, lt=1)
     """Factor applied to the step length in each line search step."""
     critic_updates: int = Field(default=10, gt=0, le=10_000)
-    """Training passes of the critic over each rollout."""
+    """Number of passes over each rollout to train the critic."""
     minibatch_size: int = Field(default=128, gt=0, le=10_000_000)
-    """Rollout steps per gradient step of the critic."""
+    """Number of rollout steps per critic gradient step."""
     max_grad_norm: GradNorm = 10.0
-    """Maximum gradient norm of the critic; larger ones are scaled down. "auto" uses three times the running norm."""
+    """Maximum gradient norm of the critic; larger values are scaled down. "auto" uses three times the running norm."""
     normalize_advantage: bool = True
     """Normalize advantages to mean 0 and standard deviation 1 within each rollout."""
     initial_log_std: float = 0.0
@@ -128,7 +128,7 @@ class TRPO:
 
     def _improve_actor(self, rollout: dict[str, Tensor]) -> dict[str, float]:
         parameters = [p for p in self._networks.actor_parameters() if p.numel()]
-        # Cloned, because the line search changes the parameters in place, including log_std.
+        # Clone the parameters, because the line search changes them in place, including log_std.
         before = DistributionParams(*(part.detach().clone() for part in self._networks.distribution_params(rollout)))
         gain = self._gain(rollout)
         gradient = _flatten(torch.autograd.grad(gain, parameters, allow_unused=True), parameters)
@@ -148,7 +148,7 @@ class TRPO:
     def _line_search(
         self, rollout: dict[str, Tensor], before: DistributionParams, gain: float, full_step: Tensor
     ) -> dict[str, float]:
-        """Backtracking line search; keeps the weights if no step improves."""
+        """Backtracking line search; keeps the old weights if no step length improves the objective within `max_kl`."""
         parameters = [p for p in self._networks.actor_parameters() if p.numel()]
         start = _flatten(parameters, parameters)
         for attempt in range(self._options.backtracks):
@@ -184,7 +184,7 @@ class TRPO:
 
 
 def _flatten(parts: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:
-    """Concatenate tensors to one vector; None, a missing gradient, becomes zeros."""
+    """Concatenate tensors into one vector; None (a missing gradient) becomes zeros."""
     pairs = zip(parts, parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if part is None else part).reshape(-1) for part, p in pairs])
 

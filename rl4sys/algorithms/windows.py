@@ -11,15 +11,21 @@ from rl4sys.spec import Array
 from rl4sys.trajectory import OBSERVATION
 
 MEMORY_INPUT = "~memory"
-"""Name of the extra observation with the memory before a step in a critic's input; it sorts last."""
+"""Name under which a critic receives the actor's recurrent state as an additional observation.
+
+The name sorts after the names of all other observations.
+"""
 
 _SEQUENCE = "window."
 VALID = "valid"
-"""Column of `gather_windows` that marks the steps of each padded window."""
+"""Name of the mask from `gather_windows`: True for the steps of a window, False for padding."""
 
 
 def split_windows(last: Array, length: int) -> Array:
-    """Return first row and end of windows of up to ``length`` rows; ``last`` marks the final row of a trajectory."""
+    """Split trajectories into windows of at most ``length`` rows; return first row and end (exclusive) of each window.
+
+    ``last`` marks the final row of each trajectory.
+    """
     ends = np.flatnonzero(last) + 1
     starts = np.concatenate([[0], ends[:-1]])
     cuts = [np.arange(start, end, length) for start, end in zip(starts, ends, strict=True)]
@@ -41,7 +47,10 @@ def gather_windows(rollout: Tensors, windows: Array) -> dict[str, Tensor]:
 
 
 def split_gathered(rows: Tensors, parts: int) -> list[tuple[float, Tensors]]:
-    """Split rows from `gather_windows` between windows into at most ``parts`` parts, each with its share of rows."""
+    """Split rows from `gather_windows` into at most ``parts`` parts; return pairs (fraction of the rows, part).
+
+    A window is never split.
+    """
     windows = np.array_split(np.arange(len(rows[VALID])), min(parts, len(rows[VALID])))
     ends = np.cumsum(rows[VALID].sum(1).cpu().numpy())
     found: list[tuple[float, Tensors]] = []
@@ -58,7 +67,10 @@ def split_gathered(rows: Tensors, parts: int) -> list[tuple[float, Tensors]]:
 
 
 def outputs_in_windows(network: Recurrent, rows: Tensors) -> Tensor:
-    """Return the outputs for rows from `gather_windows`; each window starts with the memory before its first row."""
+    """Run a recurrent network on rows from `gather_windows`.
+
+    Each window starts from the recurrent state before its first row.
+    """
     seen = observation_of(rows, _SEQUENCE)
     outputs = network.sequence(seen, seen[MEMORY_INPUT][:, 0])
     return outputs[rows[VALID]]
@@ -66,7 +78,10 @@ def outputs_in_windows(network: Recurrent, rows: Tensors) -> Tensor:
 
 @torch.no_grad()
 def unroll_memory(network: Recurrent, observation: Tensors, memory: Tensor, last: Array) -> tuple[Tensor, Tensor]:
-    """Return the memory before each row and after each trajectory; ``memory`` has one initial row per trajectory."""
+    """Return the recurrent state before each row and after each trajectory.
+
+    ``memory`` has the initial recurrent state of each trajectory.
+    """
     ends = np.flatnonzero(last) + 1
     starts, lengths = np.concatenate([[0], ends[:-1]]), np.diff(ends, prepend=0)
     before, memory = memory.new_zeros(len(last), memory.shape[1]), memory.clone()

@@ -1,4 +1,4 @@
-"""Charts as data. `plots` draws them to a file and `page` to a web page."""
+"""Descriptions of charts. Module `plots` draws a chart to an image file, module `page` to a web page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl4sys.analysis.statistics import CONFIDENCE
 
 STEPS = "environment steps"
 BANDS = f"Line: {{}} over seeds; band: {CONFIDENCE:.0%} bootstrap interval."
-"""Caption that explains lines and bands over several runs, with a placeholder for the statistic."""
+"""Template of a caption that explains lines and bands over several runs; the placeholder is the statistic."""
 MAX_LINES = 16
 """Maximum number of lines in a chart. More lines are hard to distinguish."""
 
@@ -25,7 +25,7 @@ MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down")
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a line in all panels. The first 280 styles are distinct."""
+    """Color, dash pattern and marker of a line, as indices. The first 280 styles are distinct."""
 
     color: int
     dash: int
@@ -34,7 +34,7 @@ class Style:
 
 @dataclass(frozen=True)
 class Line:
-    """Curve of a panel, with an optional band. A line without a label is described by the title of the panel."""
+    """Curve in a panel, with an optional confidence band. A curve without a label is described by the panel title."""
 
     label: str
     style: Style
@@ -63,7 +63,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels under one title, with a caption."""
+    """Chart with one or more panels, a title, a caption and notes."""
 
     title: str
     panels: tuple[Panel | Bars, ...]
@@ -78,7 +78,7 @@ class Chart:
 
 
 def style(number: int) -> Style:
-    """Return the style of the line with this number."""
+    """Return the style of line `number`, counted from 0."""
     return Style(number % len(COLORS), number % len(DASHES), number % len(MARKERS))
 
 
@@ -90,8 +90,8 @@ def comparison_chart(comparison: Comparison) -> Chart:
         bands = {summary.group: summary.band for summary in compared.summaries}
         lines = tuple(Line(_legend(comparison, label), style(n), bands[label]) for n, label in enumerate(shown))
         panels.append(Panel(title(compared.metric), STEPS, unit(compared.metric), lines))
-    left_out = len(comparison.groups) - len(shown)
-    notes = (f"the {left_out} groups with lower results are not drawn",) if left_out else ()
+    hidden = len(comparison.groups) - len(shown)
+    notes = (f"the {hidden} groups with lower results are not drawn",) if hidden else ()
     environments = dict.fromkeys(str(r.setting("environment.name")) for g in comparison.groups for r in g.runs)
     return Chart(", ".join(environments), tuple(panels), caption(comparison), notes)
 
@@ -106,7 +106,7 @@ def caption(comparison: Comparison) -> str:
 
 
 def _shown(comparison: Comparison) -> Sequence[str]:
-    """Return the labels of the groups to draw: all, or those with the best final values."""
+    """Return the labels of the groups to draw: all, or the `MAX_LINES` groups with the highest final values."""
     labels = [group.label for group in comparison.groups]
     if len(labels) <= MAX_LINES:
         return labels

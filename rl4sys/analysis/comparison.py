@@ -18,18 +18,18 @@ from rl4sys.config import did_you_mean
 from rl4sys.errors import ConfigError
 
 _MAX_GROUPS_IN_PAIRS = 6
-"""Maximum number of groups to compare in pairs. A table of more groups is unreadable."""
+"""Maximum number of groups for pairwise comparison. A table of more groups would be unreadable."""
 
 _SAME_LENGTH = 0.9
-"""Minimum ratio of the last steps of two runs that count as equally long. Rollouts differ in size."""
+"""Minimum ratio of the length of the shorter to the longer run for which both are treated as equally long."""
 
 Values: TypeAlias = list[list[float]]
-"""Metric values of runs, one value per run and one list per config."""
+"""Metric values of a group: one list per config, with one value per run."""
 
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Statistic over runs, number of neighboring values averaged in curves, and seed of the bootstrap."""
+    """Options: statistic over runs, number of neighboring values averaged in curves, and seed of the bootstrap."""
 
     statistic: str = "iqm"
     smooth: int = 1
@@ -51,9 +51,9 @@ class GroupSummary:
     final: Estimate
     best: Estimate | None
     best_at: float | None
-    """Step of the best value; median over runs."""
+    """Median over runs of the step with the best value."""
     last_step: int
-    """Last step at which any run of the group has the metric."""
+    """Largest step at which a run of the group has a value of the metric."""
     band: Band
 
 
@@ -87,7 +87,7 @@ class Comparison:
 
 
 def compare(groups: Sequence[Group], wanted: Sequence[str], options: ComparisonOptions) -> Comparison:
-    """Compare groups by the metrics `wanted`: names, patterns or aliases."""
+    """Compare groups by the metrics `wanted`, given as names, patterns or the aliases `reward` and `loss`."""
     runs = [run for group in groups for run in group.runs]
     metrics = resolve(wanted, runs)
     compared = tuple(_compare_metric(groups, metric, options, number) for number, metric in enumerate(metrics))
@@ -97,7 +97,7 @@ def compare(groups: Sequence[Group], wanted: Sequence[str], options: ComparisonO
 
 
 def _compare_metric(groups: Sequence[Group], metric: str, options: ComparisonOptions, number: int) -> MetricComparison:
-    # The result of a group must not depend on the other groups, so each gets its own generator.
+    # The result of a group must not depend on the other groups, so each group has its own random generator.
     summaries = [_summarize(group, metric, options, np.random.default_rng([options.seed, number])) for group in groups]
     return MetricComparison(metric, tuple(summaries), tuple(_improvements(groups, metric, options)))
 
@@ -155,15 +155,15 @@ def _notes_on_group(group: Group, metrics: Sequence[str]) -> list[str]:
     for metric in metrics:
         missing = [run.path.name for run in group.runs if run.curve(metric) is None]
         if missing:
-            notes.append(f"{group.label}: no {metric} in {_list(missing)}")
+            notes.append(f"{group.label}: {metric} is missing in {_list(missing)}")
         not_finite = [run.path.name for run in group.runs if run.dropped(metric)]
         if not_finite:
             notes.append(
-                f"{group.label}: {metric} was not finite in some rows of {_list(not_finite)}; these rows are left out"
+                f"{group.label}: {metric} was not finite in some rows of {_list(not_finite)}; these rows are skipped"
             )
     unfinished = [f"{run.path.name} ({run.state})" for run in group.runs if run.state != "completed"]
     if unfinished:
-        notes.append(f"{group.label}: not completed: {_list(unfinished)}")
+        notes.append(f"{group.label}: these runs are not completed: {_list(unfinished)}")
     return notes + _notes_on_mixture(group, metrics)
 
 
@@ -171,13 +171,15 @@ def _notes_on_mixture(group: Group, metrics: Sequence[str]) -> list[str]:
     notes = []
     environments = sorted({str(run.setting("environment.name")) for run in group.runs})
     if len(environments) > 1:
-        notes.append(f"{group.label}: runs in {', '.join(environments)} are combined; their scales may differ")
+        notes.append(
+            f"{group.label}: runs in {', '.join(environments)} are combined; their returns may have different scales"
+        )
     ends = {run.path.name: int(curve.steps[-1]) for run in group.runs if (curve := run.curve(metrics[0]))}
     if ends and min(ends.values()) < _SAME_LENGTH * max(ends.values()):
         shortest = min(ends, key=lambda name: ends[name])
         notes.append(
-            f"{group.label}: its curve ends at step {ends[shortest]:,}, where {shortest} ends; other runs reach "
-            f"{max(ends.values()):,}"
+            f"{group.label}: the curve ends at step {ends[shortest]:,}, the last step of {shortest}; other runs reach "
+            f"step {max(ends.values()):,}"
         )
     return notes
 

@@ -20,7 +20,7 @@ _STATISTIC = {"iqm": "IQM", "mean": "mean", "median": "median"}
 
 
 def summary_headings(comparison: Comparison, compared: MetricComparison) -> list[str]:
-    """Return the column headings of the table with a row per group for one metric."""
+    """Return the column headings of the results table of one metric, which has a row per group."""
     value = f"{_STATISTIC[comparison.options.statistic]} [{CONFIDENCE:.0%}]"
     highest = higher_is_better(compared.metric)
     headings = ["group", "seeds", f"final {value}"]
@@ -41,9 +41,9 @@ def _summary_row(summary: GroupSummary) -> list[str]:
 
 
 def improvement_rows(compared: MetricComparison) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of the probabilities of improvement; empty if there are none.
+    """Return headings and rows of the table of probabilities of improvement; both are empty if there are none.
 
-    Columns are numbered, since the names of groups may be long.
+    Columns are numbered because the names of groups may be long.
     """
     if not compared.improvements:
         return [], []
@@ -92,7 +92,7 @@ def to_page(comparison: Comparison) -> str:
 
 
 def provenance_table(runs: Sequence[History]) -> Markup:
-    """Return a table with status, start time, commit, versions, seed and steps of each run."""
+    """Return a table with state, start time, commit, package versions, seed and steps of each run."""
     headings = ["run", "state", "started", "commit", "versions", "seed", "steps"]
     return table(headings, [_provenance_row(run) for run in runs], text_columns=5)
 

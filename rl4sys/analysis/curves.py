@@ -40,7 +40,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Band:
-    """Aggregate of several runs. `low` and `high` are None for a single run."""
+    """Aggregated curve of several runs with its confidence band; `low` and `high` are None for a single run."""
 
     steps: Floats
     center: Floats
@@ -56,13 +56,13 @@ def make_curve(steps: npt.ArrayLike, values: npt.ArrayLike) -> Curve:
     dropped = int(len(at) - finite.sum())
     first_dropped = int(at[~finite][0]) if dropped else None
     at, measured = at[finite], measured[finite]
-    # np.unique returns the first of equal steps, so reverse to get the last.
+    # np.unique keeps the first of equal steps, so reverse the rows to keep the last.
     unique, indices = np.unique(at[::-1], return_index=True)
     return Curve(unique, measured[::-1][indices], dropped, first_dropped)
 
 
 def smooth(curve: Curve, window: int) -> Curve:
-    """Centered moving average over `window` values. The window shrinks symmetrically toward the ends."""
+    """Return the centered moving average over `window` values. The window shrinks symmetrically toward the ends."""
     half = min(window // 2, (len(curve) - 1) // 2)
     if half < 1:
         return curve
@@ -74,7 +74,7 @@ def smooth(curve: Curve, window: int) -> Curve:
 
 
 def align(curves: Sequence[Curve], points: int = POINTS) -> tuple[Floats, Floats]:
-    """Return common steps and the values of each curve there (curves × steps), linearly interpolated.
+    """Return common steps, and the linearly interpolated values of each curve at these steps (curves × steps).
 
     Curves with identical steps are not interpolated. Returns empty arrays if the ranges of steps do not overlap.
     """
@@ -90,7 +90,7 @@ def align(curves: Sequence[Curve], points: int = POINTS) -> tuple[Floats, Floats
 
 
 def aggregate(strata: Sequence[Sequence[Curve]], statistic: Statistic, generator: np.random.Generator) -> Band:
-    """Aggregate runs to one curve with a bootstrap confidence band. Each stratum is resampled separately."""
+    """Aggregate runs to one curve with a bootstrap band. Each stratum (runs of one config) is resampled separately."""
     curves = [curve for stratum in strata for curve in stratum if len(curve)]
     if not curves:
         return Band(np.empty(0), np.empty(0), None, None, 0)
@@ -111,6 +111,6 @@ def _spread(count: int, points: int) -> npt.NDArray[np.intp]:
 
 
 def _common_steps(curves: Sequence[Curve], start: float, end: float, points: int) -> Floats:
-    """Return evenly spaced steps, as many as the densest curve has in the range, at most `points`."""
+    """Return evenly spaced steps from `start` to `end`; their number is that of the densest curve, at most `points`."""
     rows = max(int(((curve.steps >= start) & (curve.steps <= end)).sum()) for curve in curves)
     return np.linspace(start, end, max(1 if start == end else 2, min(points, rows)))

@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from rl4sys.analysis.formatting import format_number
+from rl4sys.analysis.formatting import format_estimate, format_number, format_steps
+from rl4sys.analysis.statistics import Estimate
 from rl4sys.runs.summary import RunSummary
 
-Cell: TypeAlias = str | float | None
+Cell: TypeAlias = str | float | Estimate | None
+"""Value in a table. Only latex and md have estimates; they write the interval behind the value."""
 
 _FIELDS = ("algorithm", "environment", "seed", "status", "steps", "reward", "best_reward")
-_INTEGERS = ("seed", "steps")
+_INTEGERS = ("seed", "seeds")
+_STEPS = ("steps", "reached at")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -25,6 +28,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "—": "---",
+    "→": r"$\rightarrow$",
     **{letter: f"\\{letter}" for letter in "&%$#_"},
 }
 _LATEX_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
@@ -39,7 +43,7 @@ class Table:
 
 
 def results_table(runs: Sequence[RunSummary], metrics: Sequence[str]) -> Table:
-    """Return a table with a row per run: its summary and the last values of `metrics`."""
+    """Return a table with one row per run: the run's summary and the last values of `metrics`."""
     rows = [
         [run.path.name, *(getattr(run, field) for field in _FIELDS), *(run.outcome.final.get(name) for name in metrics)]
         for run in runs
@@ -54,7 +58,7 @@ def transpose(table: Table) -> Table:
 
 
 def metrics_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """Return a table of metrics rows, each with the name of its run. Missing metrics are None."""
+    """Return a table of metrics rows with the run name in the first column. Missing metrics are None."""
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     return Table(["run", *names], [[run, *(row.get(name) for name in names)] for run, row in rows])
 
@@ -89,7 +93,7 @@ def _markdown(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
-    rows = [[_escape_latex(cell) for cell in row] for row in [list(table.headings), *_format_rows(table)]]
+    rows = [list(map(_escape_latex, table.headings)), *map(_latex_row, table.rows, _format_rows(table))]
     head, *body = [" & ".join(row) + r" \\" for row in rows]
     return "\n".join(
         [
@@ -106,8 +110,17 @@ def _latex(table: Table) -> str:
     )
 
 
+def _latex_row(cells: Sequence[Cell], texts: Sequence[str]) -> list[str]:
+    return [
+        re.sub(r"-[\d.,e+-]*\d", lambda number: _escape_latex(number[0]), text)
+        if isinstance(cell, Estimate)
+        else _escape_latex(text)
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+
+
 def _text_columns(table: Table) -> list[bool]:
-    """Return for each column whether it has only text."""
+    """Return a list with True for each column that contains only text."""
     return [all(isinstance(row[column], str) for row in table.rows) for column in range(len(table.headings))]
 
 
@@ -123,11 +136,15 @@ def _name_of(table: Table, row: Sequence[Cell], column: int) -> str:
 def _format_cell(cell: Cell, name: str) -> str:
     if isinstance(cell, str):
         return cell
-    return f"{cell:,}" if name == "steps" else str(cell) if name in _INTEGERS else format_number(cell)
+    if isinstance(cell, Estimate):
+        return format_estimate(cell)
+    return format_steps(cell) if name in _STEPS else str(cell) if name in _INTEGERS else format_number(cell)
 
 
 def _escape_latex(text: str) -> str:
-    """Escape special characters of LaTeX; negative numbers become math, for a proper minus sign."""
+    """Escape special characters of LaTeX. Negative numbers are set in math mode, which prints a minus sign."""
     if re.fullmatch(r"-[\d.,e+-]+", text):
         return f"${text}$".replace(",", "{,}")
-    return _LATEX_SPECIAL.sub(lambda letter: _LATEX[letter[0]], text)
+    escaped = _LATEX_SPECIAL.sub(lambda letter: _LATEX[letter[0]], text)
+    # At the start of a row, these would be an argument of the preceding line break.
+    return f"{{}}{escaped}" if text.startswith(("[", "*")) else escaped

@@ -22,7 +22,7 @@ def format_number(value: float | None) -> str:
 
 
 def format_estimate(estimate: Estimate | None) -> str:
-    """Format an estimate with its interval, if any, such as `500.0 [488.1, 500.0]`."""
+    """Format an estimate with its confidence interval, if it has one: `500.0 [488.1, 500.0]`."""
     if estimate is None or not estimate.runs:
         return MISSING
     if estimate.interval is None:
@@ -50,7 +50,7 @@ def format_duration(seconds: float) -> str:
 
 
 def abbreviate_steps(steps: float) -> str:
-    """Abbreviate 10,000 to 10k and 2,500,000 to 2.5M."""
+    """Format a number of steps for an axis: 10,000 as 10k, 2,500,000 as 2.5M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
             return f"{steps / size:g}{letter}"

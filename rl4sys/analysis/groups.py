@@ -43,7 +43,7 @@ class Difference:
 
 
 def flatten(settings: Mapping[str, Any], at: str = "") -> Settings:
-    """Return nested settings by dotted name. A schedule counts as one setting, since it may replace a number."""
+    """Flatten nested settings to dotted names. A schedule stays one setting, because it can replace a number."""
     flat: Settings = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value and not _is_schedule(value):
@@ -54,7 +54,7 @@ def flatten(settings: Mapping[str, Any], at: str = "") -> Settings:
 
 
 def group_runs(chosen: Sequence[tuple[str, Sequence[History]]], by: str = "config") -> list[Group]:
-    """Group runs, in the order of their first run.
+    """Group runs. The order of the groups is that of their first runs.
 
     `by` is config (all settings except the seed), name, run, argument (runs from one command-line argument), or a
     comma-separated list of settings.
@@ -73,7 +73,7 @@ def group_runs(chosen: Sequence[tuple[str, Sequence[History]]], by: str = "confi
 
 
 def differences(groups: Sequence[Group]) -> list[Difference]:
-    """Return the settings that affect training and differ between runs."""
+    """Return the settings that affect training and differ between runs, with their values in each group."""
     flat = [[flatten(run.settings) for run in group.runs] for group in groups]
     keys = dict.fromkeys(key for members in flat for settings in members for key in settings)
     found = []
@@ -124,7 +124,7 @@ def _settings_to_group_by(by: str, runs: Sequence[History]) -> list[str]:
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"--by {name} is not a setting of these runs{did_you_mean(name, known)} Give config, name, run, "
+                f"--by {name!r} is not a setting of these runs{did_you_mean(name, known)} Give config, name, run, "
                 "argument, or a setting such as algorithm.lr; separate several settings with commas"
             )
     return names

@@ -1,4 +1,4 @@
-"""Settings, status and learning curves of a run for analysis. Builds no component and loads no torch."""
+"""Settings, status and learning curves of a run for analysis. Reading a run does not import torch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class History:
         return read_curves(self.directory)
 
     def curve(self, name: str) -> Curve | None:
-        """Return the curve of one metric, or None if it has no finite value. Does not parse rows without the metric."""
+        """Return the curve of a metric, or None if it has no finite value. Rows without the metric are not parsed."""
         if "curves" in vars(self):
             self._curves.update(self.curves)
         if name not in self._curves:
@@ -79,7 +79,7 @@ class History:
 
 
 def open_history(path: Path) -> History:
-    """Read the run in a directory. A corrupt status or provenance counts as missing; a corrupt config is an error."""
+    """Read a run directory. Raises `RunError` for a corrupt config; corrupt status and provenance files are ignored."""
     run = RunDirectory(path)
     if not run.exists:
         raise not_a_run(path)
@@ -88,7 +88,7 @@ def open_history(path: Path) -> History:
 
 
 def read_curves(run: RunDirectory, only: str | None = None) -> dict[str, Curve]:
-    """Read the curves of all metrics of a run; with `only`, from rows with this metric alone. Skips corrupt rows."""
+    """Read the curves of all metrics of a run, skipping corrupt rows and, with `only`, rows without that metric."""
     parts: dict[str, list[tuple[Floats, Floats]]] = {}
     for rows in _group_by_metrics(run.valid_metric_rows(only)):
         steps, columns = _columns(rows)
@@ -98,7 +98,7 @@ def read_curves(run: RunDirectory, only: str | None = None) -> dict[str, Curve]:
 
 
 def _group_by_metrics(rows: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """Group rows with the same metrics. Converting them column by column is many times faster than row by row."""
+    """Group rows with the same metrics, because converting a group by columns is many times faster than row by row."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row), []).append(row)

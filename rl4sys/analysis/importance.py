@@ -1,8 +1,9 @@
 """Importance of settings: the share of the variance of the results that each setting explains.
 
 An additive model of the result (a mean, plus an effect for every value of every setting) is fitted by least squares.
-The sum of squares of a setting is the loss of the model without it: the main effect in a full grid, and otherwise the
-effect beyond the other settings. The part expected by chance for as many degrees of freedom is subtracted.
+The sum of squares of a setting is the increase of the model's squared error if the setting is removed. In a full grid,
+this is its main effect; otherwise, the effect that the other settings do not explain. The increase expected by chance
+for its degrees of freedom is subtracted.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Importance:
 
     effects: tuple[Effect, ...]
     seeds: float | None
-    """Variance between runs with the same settings as a share of the total variance; None without such runs."""
+    """Variance between runs that differ only in the seed, as a share of the total variance; None without such runs."""
     ranked: bool
     """True if ranks were analyzed instead of results because of an outlier."""
 
@@ -58,7 +59,7 @@ class Importance:
 
 
 def importance(points: Sequence[Mapping[str, Any]], results: Sequence[float], seed: int = 0) -> Importance | None:
-    """Return the importance of settings; None for too few or equal results. `points` has the settings per result."""
+    """Return the importance of settings, or None for too few or equal results. `points` has the settings per result."""
     values = np.asarray(results, dtype=np.float64)
     if len(values) < MIN_RESULTS or np.ptp(values) == 0:
         return None
@@ -97,11 +98,11 @@ def _effects(
 
 
 def _sums_of_squares(columns: Mapping[str, Floats], results: Floats) -> tuple[dict[str, Floats], Floats]:
-    """Return the sum of squares of each setting, and the residual mean square, for (columns of) centered results."""
+    """Return the sum of squares of each setting and the residual mean square, for each column of centered results."""
     full = _basis(list(columns.values()), len(results))
     freedom = len(results) - 1 - full.shape[1]
     if freedom < 1:
-        # More levels than results: analyze each setting alone.
+        # The model has more levels than results, so analyze each setting alone.
         alone = {name: _explained(_basis([column], len(results)), results) for name, column in columns.items()}
         return alone, np.zeros(results.shape[1:])
     explained = _explained(full, results)
@@ -168,7 +169,7 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _between_seeds(points: Sequence[Mapping[str, Any]], values: Floats) -> float | None:
-    """Return the variance between runs with the same settings as a share of the total variance."""
+    """Return the variance between runs that differ only in the seed, as a share of the total variance."""
     together: dict[str, list[float]] = {}
     for point, value in zip(points, values, strict=True):
         together.setdefault(format_setting(dict(point)), []).append(float(value))
@@ -183,9 +184,9 @@ _STUDY_NAME = "study"
 
 
 def study_importances(folder: Path) -> dict[str, float]:
-    """Return the importance of each setting as computed by Optuna, which accounts for how its sampler chose trials.
+    """Return the importance of each setting as computed by Optuna.
 
-    Empty if the folder has no study, the study has too few trials, or Optuna is not installed.
+    The result is empty if the folder has no study, the study has too few trials, or Optuna is not installed.
     """
     path = folder / STUDY_DATABASE
     if not path.is_file():
@@ -199,7 +200,7 @@ def study_importances(folder: Path) -> dict[str, float]:
         study = optuna.load_study(study_name=_STUDY_NAME, storage=storage)
         completed = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
     except Exception as problem:
-        # The storage passes on any error of its database.
+        # Optuna raises the errors of its database library unchanged, and these have many types.
         raise RunError(f"the study in {path} cannot be read: {problem}") from problem
     if len({trial.value for trial in completed}) < 2:
         return {}

@@ -16,7 +16,7 @@ def text(value: object) -> Markup:
 
 
 def element(name: str, *content: Markup, **attributes: object) -> Markup:
-    """Return an HTML or SVG element. The attribute `class_` becomes class, and `stroke_width` becomes stroke-width."""
+    """Return an HTML or SVG element. The argument `class_` is written as class, `stroke_width` as stroke-width."""
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items())
     return Markup(f"<{name}{written}>{''.join(content)}</{name}>")
 
@@ -26,7 +26,7 @@ def joined(parts: Iterable[Markup]) -> Markup:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: int = 1) -> Markup:
-    """Return an HTML table. The first `text_columns` columns are text, other columns numbers. Scrolls if too wide."""
+    """Return an HTML table that scrolls if too wide. The first `text_columns` columns are text, the others numbers."""
     kinds = ["words" if column < text_columns else "figures" for column in range(len(headings))]
     head = joined(element("th", text(h), class_=k, scope="col") for h, k in zip(headings, kinds, strict=True))
     body = joined(

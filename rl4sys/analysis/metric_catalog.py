@@ -71,7 +71,7 @@ def higher_is_better(metric: str) -> bool | None:
 
 
 def resolve(wanted: Sequence[str], runs: Sequence[History]) -> list[str]:
-    """Return the metrics that the user gave as `reward`, `loss`, a name, or a pattern such as policy/*."""
+    """Return the names of all metrics that match `wanted`: `reward`, `loss`, names, or patterns such as `policy/*`."""
     found = [name for word in wanted for name in _resolve_one(word, runs)]
     return list(dict.fromkeys(found))
 
@@ -79,7 +79,7 @@ def resolve(wanted: Sequence[str], runs: Sequence[History]) -> list[str]:
 def _resolve_one(word: str, runs: Sequence[History]) -> list[str]:
     if word == REWARD:
         return [reward_of(runs)]
-    # Reading the names of all metrics takes far longer than reading one metric.
+    # Try the exact name first, because listing the metrics of all runs takes far longer than reading one metric.
     if "/" in word and any(run.curve(word) for run in runs):
         return [word]
     known = sorted({name for run in runs for name in run.curves})
@@ -91,13 +91,13 @@ def _resolve_one(word: str, runs: Sequence[History]) -> list[str]:
 
 
 def reward_of(runs: Sequence[History]) -> str:
-    """Return the name of the metric that `reward` stands for in all `runs`."""
+    """Return the metric that `reward` refers to: a return that all runs have or, otherwise, the most common one."""
     return reward_metric(runs, lambda run, name: run.curve(name) is not None)
 
 
 def _explain_unknown(word: str, known: Sequence[str]) -> str:
     if not known:
-        return f"there is no metric {word}: the runs have written no rows yet; train them further first"
+        return f"there is no metric {word!r}: the runs have written no metrics yet; train them longer first"
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5) or [name for name in known if word in name][:3]
     meant = f"; did you mean {' or '.join(close)}?" if close else "."
-    return f"there is no metric {word} in these runs{meant} Known: reward, loss, {', '.join(known)}."
+    return f"there is no metric {word!r} in these runs{meant} Known: reward, loss, {', '.join(known)}."

@@ -30,7 +30,7 @@ def render(title: str, subtitle: str, *sections: Markup) -> str:
 
 
 def write_page(content: str, path: Path) -> None:
-    """Write a page to a file and create its directory. Raises `RunError` if the file cannot be written."""
+    """Write a page or a table to a file and create its directory. Raises `RunError` if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")

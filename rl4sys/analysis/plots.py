@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,7 @@ _STYLE: Any = {
     "svg.fonttype": "none",  # keep text searchable and accessible to screen readers
     "svg.hashsalt": "rl4sys",
 }
+_SCREEN_DPI = 90
 _MARKERS_PER_LINE = 8
 _LABEL_WIDTH = 44
 _NAME_WIDTH = 34
@@ -42,7 +45,8 @@ _SAMPLE_INCHES, _CHARACTER_INCHES = 1.0, 0.09
 def check_suffix(path: Path) -> None:
     """Raise `ConfigError` if the file name has no supported suffix."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--plot {path} should end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        suffixes = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise ConfigError(f"the plot file is {str(path)!r}; expected a file name that ends in {suffixes}")
 
 
 def draw(chart: Chart, path: Path) -> None:
@@ -50,14 +54,27 @@ def draw(chart: Chart, path: Path) -> None:
     save(lambda: _figure(chart), path)
 
 
-def save(make: Callable[[], Figure], path: Path) -> None:
-    """Make a figure in the common style and write it to a file. The suffix determines the format."""
-    check_suffix(path)
+def to_png(chart: Chart) -> bytes:
+    """Draw a chart as a PNG image."""
+    content = io.BytesIO()
+    with _style():
+        _figure(chart).savefig(content, format="png", dpi=_SCREEN_DPI)
+    return content.getvalue()
+
+
+def _style() -> AbstractContextManager[None]:
+    """Return a context that applies the common style. Raises `MissingExtraError` if matplotlib is not installed."""
     with needed_by("a plot"):
         import matplotlib
-    with matplotlib.rc_context(_STYLE):
+    return matplotlib.rc_context(_STYLE)
+
+
+def save(make: Callable[[], Figure], path: Path) -> None:
+    """Draw a figure with `make` in the common style and write it to a file. The suffix determines the format."""
+    check_suffix(path)
+    with _style():
         figure = make()
-        # No date, so that the same runs give an identical file.
+        # Omit the date from the file, so that the same runs give an identical file.
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +145,7 @@ def _line_options(line: Line) -> dict[str, Any]:
 
 
 def _marker_indices(count: int, offset: int) -> list[int]:
-    """Return the indices of markers: a few per line, shifted so that markers of different lines do not overlap."""
+    """Return the indices of the points with a marker; `offset` shifts them, so that markers of lines do not overlap."""
     if count <= _MARKERS_PER_LINE:
         return list(range(count))
     shift = (offset % 4) / 4

@@ -25,13 +25,13 @@ _LARGE_DROP = 0.25
 
 @dataclass(frozen=True)
 class Milestone:
-    """Episode return of interest, and the step at which the run first reached it; None if never."""
+    """Episode return of interest, and the first step with this return; `step` is None if the run never reached it."""
 
     name: str
     value: float
     step: int | None
     seconds: float | None
-    """Training time until this step, estimated from the last reported speed; None if unknown or never reached."""
+    """Training time up to this step, estimated from the last reported speed; None if step or speed is unknown."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """Result of `rl4sys analyze` for a run. Remarks are sorted: problems first."""
+    """Result of `rl4sys analyze` for a run. Remarks are sorted by kind, problems first."""
 
     run: History
     metric: str
@@ -69,7 +69,7 @@ class RunAnalysis:
 
 
 def analyze_run(run: History, thresholds: Sequence[float] = ()) -> RunAnalysis:
-    """Analyze a run. `thresholds` are returns to report in addition to fractions of the improvement."""
+    """Analyze a run. Each of `thresholds` is a return to report as a milestone, in addition to the standard ones."""
     metric = reward_of([run])
     curve = run.curve(metric)
     drop = largest_drop(curve) if curve else None
@@ -86,7 +86,7 @@ def analyze_run(run: History, thresholds: Sequence[float] = ()) -> RunAnalysis:
 
 
 def largest_drop(curve: Curve) -> Drop:
-    """Return the largest drop from a best value so far to a later value; its size is 0 if the curve never falls."""
+    """Return the largest drop of a curve below its previous best; the drop has size 0 if the curve never falls."""
     best = np.maximum.accumulate(curve.values)
     low = int(np.argmax(best - curve.values))
     high = int(np.argmax(curve.values[: low + 1]))
@@ -112,7 +112,7 @@ def _milestones(run: History, curve: Curve, thresholds: Sequence[float]) -> list
 
 
 def _find_milestone(run: History, curve: Curve, name: str, value: float) -> Milestone:
-    # The sum of fractions may exceed the best value by a rounding error.
+    # A fraction of the improvement may exceed the value of the curve by a rounding error.
     above = np.flatnonzero(curve.values >= value - 1e-9 * abs(value))
     if not len(above):
         return Milestone(name, value, None, None)
@@ -122,7 +122,7 @@ def _find_milestone(run: History, curve: Curve, name: str, value: float) -> Mile
 
 def _solved_threshold(run: History) -> float | None:
     """Return the reward threshold at which Gymnasium considers the environment solved, or None."""
-    if run.setting("environment.wrapper") != "gym":
+    if run.setting("environment.family") != "gym":
         return None
     import gymnasium
 
@@ -134,7 +134,7 @@ def _problems(run: History) -> list[Remark]:
     remarks = [*_remarks_on_end(run), *_remarks_on_metrics(run), *_remarks_on_alerts(run)]
     resumed = run.provenance.get("resumed")
     if isinstance(resumed, list) and resumed:
-        remarks.append(Remark("good", f"It was resumed {pluralize(len(resumed), 'time')}."))
+        remarks.append(Remark("good", f"The run was resumed {pluralize(len(resumed), 'time')}."))
     return remarks
 
 
@@ -142,25 +142,26 @@ def _remarks_on_end(run: History) -> list[Remark]:
     total = run.setting("training.total_timesteps")
     of_all = f" of {total:,}" if isinstance(total, int) else ""
     if run.state == "completed":
-        return [Remark("good", f"It completed its {run.steps:,} steps.")]
+        return [Remark("good", f"The run completed its {run.steps:,} steps.")]
     if run.state == "failed":
         error = str(run.status.get("error") or "").strip()
         kept = run.directory.failure_checkpoints()
         aside = f" The state at the failure is in checkpoints/{kept[-1]}." if kept else ""
-        return [Remark("problem", f"It failed at step {run.steps:,}{of_all}{': ' + error if error else '.'}{aside}")]
+        reason = f": {error}" if error else "."
+        return [Remark("problem", f"The run failed at step {run.steps:,}{of_all}{reason}{aside}")]
     if run.state in ("stopped", "interrupted"):
         hint = f"continue with rl4sys train --resume {run.path}"
-        return [Remark("problem", f"It was {run.state} at step {run.steps:,}{of_all}; {hint}")]
-    return [Remark("hint", f"It is {run.state}, at step {run.steps:,}{of_all}; results may still change.")]
+        return [Remark("problem", f"The run was {run.state} at step {run.steps:,}{of_all}; {hint}")]
+    return [Remark("hint", f"The run is {run.state}, at step {run.steps:,}{of_all}; results may still change.")]
 
 
 def _remarks_on_metrics(run: History) -> list[Remark]:
     remarks = []
     if not run.curves:
-        remarks.append(Remark("problem", "It has written no metrics yet."))
+        remarks.append(Remark("problem", "The run has written no metrics yet."))
     elif not len(run.curves.get("evaluation/return", ())):
         remarks.append(
-            Remark("hint", "It was never evaluated; returns are those of training episodes with exploration.")
+            Remark("hint", "The policy was never evaluated; returns are those of training episodes with exploration.")
         )
     for name, curve in run.curves.items():
         if curve.dropped and curve.first_dropped is not None:
@@ -212,35 +213,38 @@ def _remarks_on_progress(run: History, curve: Curve | None, drop: Drop | None) -
     lost = best - curve.final
     if lost > _LARGE_DROP * extent:
         remarks.append(
-            Remark("hint", f"It ended {format_number(lost)} below its best; checkpoints/best has the better policy.")
+            Remark(
+                "hint",
+                f"The return ended {format_number(lost)} below its best; checkpoints/best has the better policy.",
+            )
         )
     if best_at == last_at and len(curve) > 2:
         remarks.append(Remark("hint", "The last evaluation is the best: longer training may improve the policy."))
     elif lost <= 0.05 * extent:
-        remarks.append(Remark("good", f"It ended at or near its best return: {format_number(curve.final)}."))
+        remarks.append(Remark("good", f"The return ended at or near its best: {format_number(curve.final)}."))
     return remarks
 
 
 def _remark_on_best_first_value(curve: Curve, solved: float | None) -> Remark:
-    """Judge a curve whose first value is its highest: solved from the start, at its maximum, or without learning."""
+    """Return the remark on a curve that starts at its highest value: solved, constant, or without improvement."""
     first, final = float(curve.values[0]), curve.final
     if solved is not None and final >= solved:
         return Remark(
             "good",
-            f"It ended at {format_number(final)}; the environment counts as solved at {format_number(solved)}. "
-            f"The return was highest, {format_number(first)}, from the first value on.",
+            f"The return ended at {format_number(final)}; the environment is solved at {format_number(solved)}. "
+            f"The first value, {format_number(first)}, was already the highest.",
         )
     if solved is None and final == first:
         return Remark(
             "hint",
-            f"The return was {format_number(first)} at the start and at the end, and never higher: it is at the "
-            "maximum of the environment, or the policy does not improve.",
+            f"The return was {format_number(first)} at the start and at the end, and never higher: the policy has "
+            "reached the maximum of the environment, or does not improve.",
         )
     return Remark("problem", f"The return never rose above its first value, {format_number(first)}.")
 
 
 def _remarks_on_learning(run: History) -> list[Remark]:
-    """Return hints on signs of learning problems in entropy, critic, clipping and gradients."""
+    """Return hints on low entropy, a poor critic, many clipped steps and growing gradients."""
     checks: list[tuple[str, Callable[[Curve], str | None]]] = [
         ("policy/entropy", _check_entropy),
         ("value/explained_variance", _check_critic),

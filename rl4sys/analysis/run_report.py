@@ -22,7 +22,7 @@ _SHOWN = ("policy/entropy", "policy/kl", "value/explained_variance", "value/mean
 
 
 def fact_rows(analysis: RunAnalysis) -> list[list[str]]:
-    """Return rows of name and value with the key figures of a run."""
+    """Return rows (name, value) with the key figures of a run."""
     run, curve, rate = analysis.run, analysis.curve, speed(analysis.run)
     rows = [
         ["algorithm, environment", f"{run.setting('algorithm.name')}, {run.setting('environment.name')}"],
@@ -56,7 +56,7 @@ MILESTONE_HEADINGS = ["return", "value", "first at step", "time"]
 
 def run_chart(run: History, wanted: Sequence[str] = (), window: int = 1) -> Chart:
     """Return a chart of returns, losses and other learning curves, or of the metrics `wanted`."""
-    names = resolve(wanted, [run]) if wanted else _default_metrics(run)
+    names = resolve(wanted, [run]) if wanted else default_metrics([run]) or [RETURN_METRICS[0]]
     panels = [_panel(run, names_of_panel, window) for names_of_panel in _panels(names)]
     smoothed = f"Smoothed over {window} neighboring values." if window > 1 else ""
     return Chart(f"{run.path.name} ({run.setting('environment.name')})", tuple(panels), smoothed)
@@ -109,14 +109,15 @@ def _format_drop(analysis: RunAnalysis) -> str:
     )
 
 
-def _default_metrics(run: History) -> list[str]:
-    """Return the names of the metrics to show, most important first."""
-    losses = [name for name in run.curves if name.startswith("loss/")]
-    return [name for name in (*RETURN_METRICS, *losses, *_SHOWN) if name in run.curves] or [RETURN_METRICS[0]]
+def default_metrics(runs: Sequence[History]) -> list[str]:
+    """Return the names of the metrics to show, most important first; an empty list if the runs have none of them."""
+    known = dict.fromkeys(name for run in runs for name in run.curves)
+    losses = [name for name in known if name.startswith("loss/")]
+    return [name for name in (*RETURN_METRICS, *losses, *_SHOWN) if name in known]
 
 
 def _panels(names: Sequence[str]) -> list[list[str]]:
-    """Group metrics by panel: evaluation and training returns share one, other metrics have their own."""
+    """Group metrics by panel: evaluation and training returns share one panel, each other metric has its own panel."""
     together = [name for name in names if name in RETURN_METRICS]
     alone = [[name] for name in names if name not in RETURN_METRICS]
     return [together, *alone] if together else alone

@@ -28,14 +28,14 @@ class Selection:
     def completed(self) -> Selection:
         """Return a selection of completed runs only. Raises `RunError` if there are none."""
         chosen = [(argument, [run for run in runs if run.state == "completed"]) for argument, runs in self.chosen]
-        left_out = [f"left out: {run.path.name} ({run.state})" for run in self.runs if run.state != "completed"]
+        skipped = [f"skipped: {run.path.name} ({run.state})" for run in self.runs if run.state != "completed"]
         if not any(runs for _, runs in chosen):
             raise RunError("none of these runs has completed; omit --completed to compare them anyway")
-        return Selection(chosen, [*self.notes, *left_out])
+        return Selection(chosen, [*self.notes, *skipped])
 
 
 def select_runs(arguments: Sequence[str], root: Path) -> Selection:
-    """Select runs: each argument is a run, a folder, an experiment name (all its runs), or a pattern like ppo_*."""
+    """Select runs. Each argument is a run, a folder of runs, an experiment name (for all its runs) or a pattern."""
     chosen: list[tuple[str, list[History]]] = []
     notes: list[str] = []
     for argument in arguments:
@@ -47,6 +47,14 @@ def select_runs(arguments: Sequence[str], root: Path) -> Selection:
     return Selection(chosen, list(dict.fromkeys(notes)))
 
 
+def selects_seeds(arguments: Sequence[str], root: Path) -> bool:
+    """Return whether the arguments of `analyze` select several runs, and not one run or the folder of a sweep."""
+    if len(arguments) > 1 or glob.has_magic(arguments[0]):
+        return True
+    folders = (Path(arguments[0]), root / arguments[0])
+    return not any(folder.is_dir() for folder in folders) and len(_of_experiment(arguments[0], root, [])) > 1
+
+
 def find_folder(argument: str, root: Path) -> Path:
     """Find a run or a folder of runs, such as a sweep: by path, by name in `root`, or by a prefix of the name."""
     for folder in (Path(argument), root / argument):
@@ -54,7 +62,8 @@ def find_folder(argument: str, root: Path) -> Path:
             return folder
     matches = sorted(path for path in root.glob("*") if path.is_dir() and path.name.startswith(argument))
     if len(matches) > 1:
-        raise RunError(f"{argument!r} matches {', '.join(path.name for path in matches[-5:])}; write more of the name")
+        names = ", ".join(path.name for path in matches[-5:])
+        raise RunError(f"{argument!r} matches several folders: {names}; give a longer prefix")
     return matches[0] if matches else find_run(argument, root)
 
 
@@ -65,16 +74,16 @@ def _open_readable(paths: Sequence[Path], notes: list[str]) -> list[History]:
         try:
             runs.append(open_history(path))
         except RunError as problem:
-            notes.append(f"left out: {problem}")
+            notes.append(f"skipped: {problem}")
     return runs
 
 
 def _without_debug_runs(paths: list[Path], notes: list[str]) -> list[Path]:
-    """Leave out debug runs if an argument selects other runs too."""
+    """Remove debug runs and add a note for each, unless all `paths` are debug runs."""
     debug = [path for path in paths if RunDirectory(path).is_debug()]
     if len(debug) == len(paths):
         return paths
-    notes += [f"left out: {path.name} (a debug run)" for path in debug]
+    notes += [f"skipped: {path.name} (a debug run)" for path in debug]
     return [path for path in paths if path not in debug]
 
 
@@ -92,7 +101,7 @@ def _matching(pattern: str, root: Path) -> list[Path]:
     found = {Path(path) for base in (Path(), root) for path in glob.glob(str(base / pattern))}  # noqa: PTH207
     runs = sorted({run for path in found if path.is_dir() for run in runs_below(path)})
     if not runs:
-        raise RunError(f"no run matches {pattern}, neither as a path nor in {root}; `rl4sys list` shows all runs")
+        raise RunError(f"{pattern!r} matches no run in the current directory or {root}; `rl4sys list` shows all runs")
     return runs
 
 

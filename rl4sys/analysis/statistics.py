@@ -19,7 +19,7 @@ Statistic: TypeAlias = Callable[[Floats], Floats]
 
 RESAMPLES = 2000
 _CURVE_RESAMPLES = 1000
-"""Number of bootstrap samples for curves. A band in a plot needs less precision than a number."""
+"""Number of bootstrap samples for curves. A band in a plot needs less precision than a number in a table."""
 CONFIDENCE = 0.95
 _CHUNK = 2_000_000
 """Maximum number of values resampled at once, to limit RAM for many long curves."""
@@ -45,7 +45,7 @@ class Estimate:
 def interquartile_weights(count: int) -> Floats:
     """Return the weights of `count` sorted values in the interquartile mean.
 
-    Each value covers 1/count of the distribution; its weight is twice the part between the quartiles.
+    Each value covers 1/count of the distribution; its weight is twice the share of this range between the quartiles.
     """
     borders = np.arange(count + 1) / count
     inside = np.clip(borders, 0.25, 0.75)
@@ -53,7 +53,7 @@ def interquartile_weights(count: int) -> Floats:
 
 
 def iqm(values: Floats) -> Floats:
-    """Interquartile mean over the second-to-last axis."""
+    """Return the interquartile mean over the second-to-last axis."""
     ordered = np.sort(values, axis=-2)
     return np.asarray(np.einsum("r,...rp->...p", interquartile_weights(values.shape[-2]), ordered))
 
@@ -85,7 +85,7 @@ def bootstrap(
 def percentile_band(
     strata: Sequence[Floats], statistic: Statistic, generator: np.random.Generator, confidence: float = CONFIDENCE
 ) -> tuple[Floats, Floats]:
-    """Return the lower and upper ends of the pointwise bootstrap interval."""
+    """Return the lower and upper ends of the bootstrap confidence interval at each point."""
     samples = bootstrap(strata, statistic, generator, RESAMPLES if strata[0].shape[1] == 1 else _CURVE_RESAMPLES)
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail], axis=0)
@@ -93,7 +93,7 @@ def percentile_band(
 
 
 def estimate(strata: Sequence[Sequence[float]], statistic: Statistic, generator: np.random.Generator) -> Estimate:
-    """Estimate the statistic over all strata, with its interval. Ignores values that are not finite."""
+    """Estimate the statistic over all strata, with its confidence interval. Non-finite values are ignored."""
     columns = [_finite(stratum)[:, None] for stratum in strata]
     columns = [column for column in columns if len(column)]
     if not columns:
@@ -109,7 +109,7 @@ def estimate(strata: Sequence[Sequence[float]], statistic: Statistic, generator:
 def probability_of_improvement(
     better: Sequence[float], worse: Sequence[float], generator: np.random.Generator
 ) -> Estimate:
-    """Probability that a value of `better` exceeds one of `worse`. Ties count half."""
+    """Estimate the probability that a value of `better` exceeds a value of `worse`. Ties count half."""
     ours, theirs = _finite(better), _finite(worse)
     if not len(ours) or not len(theirs):
         return Estimate(float("nan"), None, 0)

@@ -17,7 +17,7 @@ from rl4sys.analysis.statistics import Floats
 _WIDTH, _HEIGHT = 640, 360
 _RIGHT, _TOP, _BOTTOM = 18, 12, 54
 _LABEL_WIDTH, _DIGIT_WIDTH = 40, 10
-"""Width of an axis label, and of each character of a tick label, at the larger font size of phones."""
+"""Width in pixels of an axis label and of each character of a tick label, at the larger font size on phones."""
 _MARKERS_PER_LINE = 7
 _MARK_SHAPES = {
     "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",

@@ -66,7 +66,7 @@ def point_headings(analysis: SweepAnalysis) -> list[str]:
 
 
 def point_rows(analysis: SweepAnalysis) -> list[list[str]]:
-    """Return a row per point with its settings and its mean score over seeds."""
+    """Return a table row per point: settings, number of trials, mean score over seeds, and range of scores."""
     return [
         [
             *(point.changes.get(name, MISSING) for name in analysis.sweep.settings),
@@ -127,8 +127,8 @@ def importance_notes(analysis: SweepAnalysis) -> list[str]:
     if found is None:
         completed = len(analysis.sweep.completed)
         return [
-            f"The importance of settings is unknown: {pluralize(completed, 'completed trial')}, at least {MIN_RESULTS} "
-            "with different settings and results are needed."
+            f"The importance of settings is unknown: the sweep has {pluralize(completed, 'completed trial')}, and at "
+            f"least {MIN_RESULTS} with different settings and results are needed."
         ]
     notes = [
         "Share: fraction of the variance of the results explained by the setting alone. "
@@ -147,7 +147,7 @@ def importance_notes(analysis: SweepAnalysis) -> list[str]:
 
 
 def failure_rows(analysis: SweepAnalysis) -> list[list[str]]:
-    """Return a row per failure reason with the number and the names of the trials."""
+    """Return a table row per failure reason, with the number and the names of the failed trials."""
     found = failure_reasons(analysis.sweep.trials)
     return [
         [reason, str(len(names)), ", ".join(names[:6]) + (" …" if len(names) > 6 else "")]

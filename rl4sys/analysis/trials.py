@@ -31,13 +31,13 @@ class TrialResult:
     steps: int
     result: float | None
     reason: str
-    """Reason of the failure of a trial, or empty."""
+    """Reason why the trial failed; empty if it did not fail."""
     run: History | None
 
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All trials of a sweep or study, best first, and how they were scored."""
+    """All trials of a sweep or study, best first, with the metric and summary that determine their scores."""
 
     path: Path
     metric: str
@@ -58,7 +58,7 @@ def read_sweep(path: Path) -> SweepResults:
     settings, planned = read_series_settings(path), read_plan_rows(path) if has_plan(path) else []
     runs = {p.name: open_history(p) for p in runs_below(path)}
     if not planned and not runs:
-        raise RunError(f"{path} holds no runs; give a run, or the folder of a sweep")
+        raise RunError(f"{path} contains no runs; give a run, or the folder of a sweep")
     scoring = _scoring(settings, list(runs.values()))
     rows = planned or [{"directory": name, "changes": changes} for name, changes in _changes(runs).items()]
     trials = [_trial(row, runs.get(str(row.get("directory"))), scoring) for row in rows]
@@ -83,7 +83,7 @@ def _scoring(settings: Settings, runs: Sequence[History]) -> TrialScoring:
 
 
 def _changes(runs: Mapping[str, History]) -> dict[str, Settings]:
-    """Return, for each run of a folder without a plan, its values of the settings that differ between runs."""
+    """Return for each run the values of the settings in which the runs differ, as a substitute for a plan."""
     names = [d.setting for d in differences([Group(name, (run,)) for name, run in runs.items()])]
     flat = {name: flatten(run.settings) for name, run in runs.items()}
     return {name: {setting: flat[name].get(setting) for setting in names} for name in runs}

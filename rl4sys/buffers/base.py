@@ -1,4 +1,4 @@
-"""Buffer protocol: trajectories in, batches out."""
+"""Protocol of buffers, which store trajectories and return batches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rl4sys.spec import Array, Columns, Space, State
 from rl4sys.trajectory import MEMORY, OBSERVATION, Trajectory
 
 Batch: TypeAlias = Columns
-"""Rows for one update, as columns. Each buffer documents its columns; algorithms state the buffers they accept."""
+"""Rows for one update, as arrays by column name. The documentation of each buffer class lists its columns."""
 
 
 AUTO = "auto"
-"""Value of ``buffer.size`` in a config that fits the size to the memory."""
+"""Value of ``buffer.size`` that selects the size automatically, so that the buffer fits into the available RAM."""
 
 
 class AutoSize(int):
-    """Largest size that ``buffer.size: auto`` may choose, in a config for which no size has been chosen yet.
+    """Buffer size of a config with ``buffer.size: auto``, until a size is chosen; the value is the maximum size.
 
-    The host of the learner chooses a size when a run starts, and stores that number in the config of the run.
+    The host of the learner chooses a size when a run starts, and stores the chosen size in the config of the run.
     """
 
 
@@ -39,22 +39,22 @@ def _write_auto(size: int) -> int | str:
 
 
 Size: TypeAlias = Annotated[int, WrapValidator(_keep_auto), PlainSerializer(_write_auto, return_type=int | str)]
-"""Number of steps; an `AutoSize` is written as auto."""
+"""Buffer size in steps; an `AutoSize` is serialized as ``auto``."""
 
 
 class BufferConfig(Config):
-    """Options of every buffer."""
+    """Options that all buffers have."""
 
     type: str
     """Buffer type: trajectory (rollouts, for on-policy algorithms), or a replay buffer: uniform, prioritized, her,
     sequence, union."""
     size: Size = Field(gt=0, le=10**9)
-    """Capacity in steps; for `trajectory`, the length of one rollout summed over all environments. "auto" takes the
-    default of the algorithm, or less if that does not fit into the available memory."""
+    """Capacity in steps; for `trajectory`, the length of one rollout summed over all environments. "auto" uses the
+    default size of the algorithm, or a smaller size if the default does not fit into the available RAM."""
 
 
 GoalReward: TypeAlias = Callable[[Array, Array], Array]
-"""Maps achieved and desired goals, one per row, to the reward of each row."""
+"""Function from achieved goals and desired goals (one of each per row) to the reward of each row."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class BufferResources:
     goal_reward: GoalReward | None = None
     """Reward function of a goal-conditioned environment; None otherwise."""
     scratch: Path | None = None
-    """Directory for temporary files of the buffer; None for the system's temporary directory."""
+    """Directory for temporary files of the buffer; None uses the temporary directory of the system."""
     pools: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)
     """Initial trajectories of each pool of a `union` buffer, by pool name, loaded from the datasets of the pools."""
 
@@ -74,7 +74,10 @@ NO_RESOURCES = BufferResources()
 
 @dataclass(frozen=True)
 class Demand:
-    """Batch size and update schedule of an algorithm. On-policy algorithms use the defaults."""
+    """Batches that an algorithm needs: batch size, update schedule and n-step return.
+
+    On-policy algorithms use the defaults.
+    """
 
     batch_size: int = 1
     learning_starts: int = 0
@@ -95,40 +98,40 @@ class BufferBytes:
 
 
 class Buffer(Protocol):
-    """Stores trajectories and yields batches when they are due.
+    """Stores trajectories, and yields batches when updates are due.
 
     A buffer class is called with its config and a `Demand`. It has an attribute ``Config``, and may have a static
     method ``required_bytes(config, spec)`` that returns the `BufferBytes` of a full buffer.
     """
 
     def add(self, trajectory: Trajectory, version: int) -> int:
-        """Store the trajectory if it is usable at this learner version; return the number of accepted steps."""
+        """Store a trajectory, unless it is too stale for the learner version; return the number of stored steps."""
 
     def steps_to_next_update(self) -> int:
         """Return the number of steps until the next batch is due; at least 1 after `batches` was exhausted."""
 
     def batches(self, rng: np.random.Generator) -> Iterator[Batch]:
-        """Yield the batches due since the last call; none if more data is needed."""
+        """Yield the batches that became due since the last call; yield nothing if more steps are needed first."""
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
         """Receive per-row results of the algorithm for a batch, such as priorities."""
 
     def state(self) -> State:
-        """Return the state. Write or copy it before the next `add`: its segments are read lazily."""
+        """Return the state for a checkpoint. Its segments are read lazily, so save or copy it before the next `add`."""
 
     def restore(self, state: State) -> None: ...
 
 
 def space_bytes(*spaces: Space) -> int:
-    """Return the number of bytes of one value of each space, summed over the spaces."""
+    """Return the total size in bytes of one element of each space."""
     return sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in spaces)
 
 
 def transitions(trajectory: Trajectory) -> dict[str, Array]:
-    """Convert to columns with one row per step: obs.*, next_obs.*, action, reward, log_prob, terminated, ended, last.
+    """Return columns with one row per step: obs.*, next_obs.*, action, reward, log_prob, terminated, ended, last.
 
-    ``terminated`` and ``ended`` mark the end of an episode, ``last`` the end of the trajectory. The policy's memory is
-    left out, because it has one row per trajectory.
+    ``terminated`` and ``ended`` (terminated or truncated) mark the last step of an episode, ``last`` that of the
+    trajectory. The recurrent state is omitted, because it has one row per trajectory.
     """
     rows: dict[str, Array] = {}
     for name, column in trajectory.columns.items():

@@ -1,4 +1,4 @@
-"""Goal rewards by name, for hindsight replay."""
+"""Goal reward functions of the `her` buffer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rl4sys.spec import Array
 
 
 def distance(threshold: float) -> GoalReward:
-    """Return a reward of 0 within ``threshold`` of the goal and -1 elsewhere."""
+    """Return a goal reward function: 0 if the distance to the goal is at most ``threshold``, else -1."""
     return lambda achieved, desired: np.where(goal_distance(achieved, desired) > threshold, -1.0, 0.0)
 
 
 def goal_distance(achieved: Array, desired: Array) -> Array:
-    """Return the Euclidean distance between achieved and desired goal of each row."""
+    """Return the Euclidean distance between the achieved and the desired goal of each row."""
     difference = np.asarray(achieved, np.float64) - desired
     return np.asarray(np.sqrt((difference**2).sum(axis=tuple(range(1, difference.ndim)))))

@@ -35,19 +35,19 @@ class HerConfig(UniformConfig):
     ratio: float = Field(default=0.8, ge=0, le=1)
     """Fraction of the rows of a batch that are relabeled; 0.8 gives four relabeled rows per original row."""
     reward: str = _ENVIRONMENT
-    """Goal reward: environment (its own compute_reward), distance (0 within `threshold`, else -1), or the name of a
-    registered plugin."""
+    """Reward of relabeled steps: environment (compute_reward of the environment), distance (0 within `threshold` of the
+    goal, else -1), or the name of a goal reward that a plugin registered."""
     threshold: float = Field(default=0.05, ge=0)
-    """Distance at which a goal counts as reached."""
+    """Maximum distance between achieved and desired goal at which the goal is reached."""
     terminated: Literal["recorded", "reached", "never"] = "recorded"
-    """Termination flag of relabeled steps: as recorded (recorded), true if the new goal is reached (reached), or always
-    false (never)."""
+    """Termination flag of relabeled steps: the recorded flag (recorded), true if the new goal is reached (reached), or
+    always false (never)."""
 
 
 class Her(Replay):
     """Replay buffer that relabels a fraction of each batch with other goals and recomputes the rewards.
 
-    Goals are drawn for every batch from the stored steps; episodes may be unfinished or partly overwritten.
+    New goals are drawn for every batch from the stored steps. Episodes may be unfinished or partly overwritten.
     """
 
     Config = HerConfig
@@ -55,7 +55,7 @@ class Her(Replay):
     def __init__(self, config: HerConfig, demand: Demand) -> None:
         super().__init__(config, demand)
         self._options, self._reward = config, _goal_reward(config, demand)
-        self._episodes = _Episodes()
+        self._episodes = _EpisodeIndex()
 
     @staticmethod
     def required_bytes(config: UniformConfig, spec: Spec) -> BufferBytes:
@@ -67,7 +67,7 @@ class Her(Replay):
             seen = ", ".join(n.removeprefix(OBSERVATION) for n in trajectory.columns if n.startswith(OBSERVATION))
             raise ConfigError(
                 f"buffer.type is 'her', which needs the observations 'achieved_goal' and 'desired_goal'; found: "
-                f"{seen}. Use 'uniform', or a goal-conditioned environment"
+                f"{seen}. Set buffer.type to 'uniform', or use a goal-conditioned environment"
             )
         numbers = self._ring.add(trajectory)
         self._episodes.add(int(self._ring.chain(numbers[-1:])[0]), numbers, self._ring.oldest)
@@ -97,7 +97,7 @@ class Her(Replay):
             self._episodes.add(int(self._ring.chain(part[:1])[0]), part, self._ring.oldest)
 
     def _donors(self, rng: np.random.Generator, numbers: Array) -> Array:
-        """Draw the steps whose achieved goals become the new desired goals."""
+        """Draw, for each given step, the step whose achieved goal becomes the new desired goal."""
         chance = rng.random(len(numbers))
         if self._options.strategy == "random":
             return self._ring.oldest + (chance * self._ring.num_stored).astype(np.int64)
@@ -121,14 +121,14 @@ class Her(Replay):
         rewards = np.asarray(self._reward(achieved, goals))
         if rewards.shape != (len(goals),):
             raise SpecError(
-                f"the goal reward of {len(goals)} goals has shape {rewards.shape}; expected ({len(goals)},): it must "
-                "accept one goal per row and return one reward per row"
+                f"the goal reward function returned shape {rewards.shape} for {len(goals)} goals; expected "
+                f"({len(goals)},). The function must accept one goal per row and return one reward per row"
             )
         return rewards
 
 
-class _Episodes:
-    """Stored step numbers of each chain of the ring; chains are ordered by their newest step."""
+class _EpisodeIndex:
+    """Step numbers of each stored episode (chain of the ring); episodes are ordered by their newest step."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, array[int]] = {}
@@ -145,7 +145,7 @@ class _Episodes:
             idle = next(iter(self._numbers))
 
     def choose(self, chain: int, number: int, chance: float, strategy: str, oldest: int) -> int:
-        """Return the number of the step at the fraction ``chance`` (0 to 1) of the steps that ``strategy`` allows."""
+        """Return the number of a step that ``strategy`` allows for a goal; ``chance`` in [0, 1) selects the step."""
         numbers = self._numbers[chain]
         if strategy == "final":
             return numbers[-1]
@@ -159,12 +159,12 @@ def _goal_reward(config: HerConfig, demand: Demand) -> GoalReward:
         return reward
     if demand.resources.goal_reward is None:
         raise ConfigError(
-            "buffer.reward is 'environment', but the environment has no goal reward; use 'distance' with a threshold, "
-            f"or one of: {', '.join(GOAL_REWARDS.names())}"
+            "buffer.reward is 'environment', but the environment has no goal reward; set buffer.reward to one of: "
+            f"{', '.join(GOAL_REWARDS.names())}"
         )
     return demand.resources.goal_reward
 
 
 def _broadcastable(flags: Array, rows: Array) -> Array:
-    """Reshape one flag per row so that the flags broadcast over the other axes of ``rows``."""
+    """Reshape ``flags`` (one per row) so that they broadcast over the other axes of ``rows``."""
     return flags.reshape(len(flags), *[1] * (rows.ndim - 1))

@@ -1,4 +1,4 @@
-"""Prioritized experience replay (Schaul et al. 2016): samples steps by their TD error."""
+"""Prioritized experience replay (Schaul et al. 2016): samples steps with a large TD error more often."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Prioritized(Replay):
         self._tree.set(self._ring.slots(numbers), priorities)
 
     def _numbers(self, slots: Array) -> Array:
-        """Return the numbers of the steps stored in the given slots."""
+        """Return the step numbers of the steps in the given slots."""
         oldest = self._ring.oldest
         return oldest + self._ring.slots(slots - oldest)
 

@@ -1,4 +1,4 @@
-"""Ring storage of the newest steps; each observation is stored once, in blocks that checkpoints share."""
+"""Ring buffer of the newest steps. Each observation is stored once; checkpoints share unchanged blocks of steps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _MIN_FRAME_AXES = 3
 class Ring:
     """Ring of the newest ``capacity`` steps, addressed by consecutive step numbers.
 
-    The next observation of a step is the observation of its successor. If a step has no successor, or one with another
-    observation, its next observation is stored separately, as the step's *tail*. Consecutive steps of one episode form
-    a *chain*, identified by the number of its first step, even if they arrive in different trajectories.
+    The next observation of a step is the observation of its successor. If a step has no successor, or the
+    observation of the successor differs, the next observation is stored separately, as the step's *tail*. Consecutive
+    steps of one episode form a *chain*, identified by the number of its first step, even if the steps arrive in
+    different trajectories.
 
     With ``unstack``, observations with three or more axes are frame stacks along the first axis that shift by one frame
     per step. Each step stores only the newest frame; the first step of a chain also stores the whole stack, its *head*.
@@ -92,11 +93,11 @@ class Ring:
         return np.where(found >= self.oldest, found, NONE)
 
     def observations(self, numbers: Array) -> dict[str, Array]:
-        """Return the observations before each step, by column name."""
+        """Return the observation of each step, by column name."""
         return {name: self._observation(name, self.slots(numbers)) for name in self._observation_names()}
 
     def next_observations(self, numbers: Array) -> dict[str, Array]:
-        """Return the observations after each step, by column name."""
+        """Return the next observation of each step, by column name."""
         slots, following = self.slots(numbers), self.slots(self.successor(numbers))
         has_tail = self._tails.has(slots)
         found = {name: self._observation(name, following) for name in self._observation_names()}
@@ -124,7 +125,7 @@ class Ring:
         if state["capacity"] != self._capacity:
             raise CheckpointError(
                 f"the checkpoint has a buffer of {state['capacity']} steps, but buffer.size is {self._capacity}; "
-                "resume with the size the run was started with"
+                "resume with the buffer.size of the checkpoint"
             )
         self.seen = int(state["seen"])
         number = int(state["first"])
@@ -156,7 +157,7 @@ class Ring:
         return number if follows and stays else NONE
 
     def _parts(self, length: int) -> Iterator[slice]:
-        """Split ``length`` new steps into slices with contiguous slots, each at most half of the ring."""
+        """Split ``length`` new steps into slices of contiguous slots, each at most half as long as the ring."""
         start = 0
         while start < length:
             slot = (self.seen + start) % self._slots
@@ -165,7 +166,7 @@ class Ring:
             start = end
 
     def _write(self, rows: Columns, part: slice, chain: int) -> None:
-        """Overwrite the oldest rows, which are outside the capacity, with a slice of a trajectory."""
+        """Store a slice of a trajectory; in a full ring, this overwrites the oldest steps."""
         numbers = np.arange(self.seen + part.start, self.seen + part.stop)
         slot = (self.seen + part.start) % self._slots
         slots = slice(slot, slot + len(numbers))
@@ -185,7 +186,7 @@ class Ring:
             return
         last = before % self._slots
         self._successor[last] = self.seen
-        # The first observation may differ from the last one of the previous trajectory; then both are stored.
+        # If the first observation differs from the last one of the previous trajectory, both are stored.
         if all(np.array_equal(self._tails.row(n, last), trajectory.columns[n][0]) for n in self._observation_names()):
             self._tails.drop(slice(last, last + 1))
 
@@ -200,7 +201,7 @@ class Ring:
             self._close_overwritten(newest - self._capacity)
 
     def _close_overwritten(self, newest_lost: int) -> None:
-        """Forget the oldest open episode if its steps are overwritten, because it may never be continued."""
+        """Stop tracking the oldest open episode if its steps are overwritten; the episode may never continue."""
         oldest = next(iter(self._open))
         if self._open[oldest][0] <= newest_lost:
             del self._open[oldest]
@@ -210,12 +211,12 @@ class Ring:
             column = trajectory.columns[name]
             if not np.array_equal(column[1:, :-1], column[:-1, 1:]):
                 raise SpecError(
-                    f"{name} does not shift by one frame per step along its first axis, so it cannot be stored as "
-                    "single frames; set buffer.unstack: false"
+                    f"buffer.unstack is true, but {name} is not a stack of frames that shifts by one frame per "
+                    "step along its first axis; set buffer.unstack: false"
                 )
 
     def _move_heads(self, overwritten: Array) -> None:
-        """Store whole frame stacks for the successors of rows with a head that are about to be overwritten."""
+        """Move the heads of steps that will be overwritten: store the whole frame stack of each successor."""
         for number in overwritten[overwritten >= 0]:
             slot = self.slots(np.array([number]))
             following = self._successor[slot]
@@ -242,13 +243,13 @@ class Ring:
 
     def _segment(self, block: int, digest: str | None = None) -> Segment:
         def read() -> Columns:
-            assert block >= self.oldest // self._block, "a segment is read before its rows are overwritten"
+            assert block >= self.oldest // self._block, "segment rows were overwritten before they were read"
             return self._saved_rows(np.arange(block * self._block, (block + 1) * self._block))
 
         return Segment(read, digest)
 
     def _saved_rows(self, numbers: Array) -> dict[str, Array]:
-        """Return the data of steps that cannot change: columns, tails of ended episodes, and heads of new chains."""
+        """Return the immutable data of steps: columns, tails of ended episodes, and heads of new chains."""
         if not len(numbers):
             return {}
         slots = self.slots(numbers)
@@ -313,7 +314,7 @@ class Ring:
 
 
 class _SparseRows:
-    """Whole observations of the steps with a tail (or a head), in a table that grows with their number."""
+    """Table of whole observations for the few steps that have a tail (or a head); grows as needed."""
 
     def __init__(self, slots: int, allocate: Allocate) -> None:
         self._place = np.full(slots, NONE, np.int32)
@@ -340,7 +341,7 @@ class _SparseRows:
             self.put_row(slot, {name: column[index] for name, column in columns.items()})
 
     def put_row(self, slot: int, values: Columns) -> None:
-        """Store an observation, given by column name, for a slot that has none."""
+        """Store an observation (values by column name) for a slot that has no observation in the table."""
         if not values:
             return
         if not self._free:
@@ -368,18 +369,21 @@ class _SparseRows:
 
 
 def block_size(capacity: int) -> int:
-    """Return the number of steps per block of a checkpoint."""
+    """Return the number of steps per block; a checkpoint saves steps in blocks."""
     return max(_MIN_BLOCK, capacity // _BLOCKS)
 
 
 def slots_for(capacity: int) -> int:
-    """Return the number of allocated rows: whole blocks plus one, so that a block with a stored step is complete."""
+    """Return the number of rows to allocate for ``capacity`` steps: whole blocks plus one.
+
+    The additional block ensures that every block with a stored step is complete.
+    """
     block = block_size(capacity)
     return block * (-(-capacity // block) + 1)
 
 
 def ring_bytes(capacity: int, spec: Spec, storage: Storage, *, unstack: bool) -> BufferBytes:
-    """Return the size of a full `Ring`, without the tails (one observation per stored episode)."""
+    """Return the size in bytes of a full `Ring`, without tails (one observation per stored episode)."""
     frames = sum(space_bytes(space) // _frames(space, unstack=unstack) for space in spec.observation.values())
     rows = slots_for(capacity) * (frames + space_bytes(spec.action) + _OUTCOME)
     links = slots_for(capacity) * _LINKS
@@ -398,6 +402,6 @@ def _frames(space: Space, *, unstack: bool) -> int:
 
 
 def _rows_of(trajectory: Trajectory) -> dict[str, Array]:
-    """Return the columns that the ring stores: one row per step, without the final observation."""
+    """Return the columns that the ring stores, with one row per step; the final observation is not included."""
     rows = transitions(trajectory).items()
     return {name: column for name, column in rows if name not in _NOT_STORED and not name.startswith("next_")}

@@ -16,9 +16,9 @@ class RolloutConfig(BufferConfig):
     """Options of the `trajectory` buffer."""
 
     max_staleness: int = Field(default=0, ge=0)
-    """Maximum number of versions a trajectory may lag behind the learner."""
+    """Maximum number of policy versions that a trajectory may lag behind the learner; staler ones are rejected."""
     episodes: int | None = Field(default=None, gt=0)
-    """Number of ended episodes that also complete a rollout; null completes a rollout only at `size` steps."""
+    """Number of ended episodes that complete a rollout even with fewer than `size` steps; null uses `size` alone."""
 
 
 _OTHER_COLUMNS = 4 + 4 + 3 * 1 + 8
@@ -29,8 +29,8 @@ class Rollout:
     """Collects one rollout; rejects trajectories that are too stale (``max_staleness``) or of a future version.
 
     A batch is the whole rollout in the order of its trajectories: the columns of `transitions`, and ``staleness``,
-    the number of versions between the acting policy and the learner. If the policy has memory, ``memory`` has one row
-    per trajectory: the memory before its first step.
+    the number of versions between the acting policy and the learner. If the policy is recurrent, ``memory`` has one
+    row per trajectory: the recurrent state before its first step.
     """
 
     Config = RolloutConfig
@@ -71,7 +71,7 @@ class Rollout:
             yield {name: column[:filled] for name, column in self._columns.items()} | memory
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
-        """Ignore feedback; the rows are already discarded."""
+        """Ignore feedback, because the rows of the batch are already discarded."""
 
     def state(self) -> State:
         columns = {name: column[: self._filled].copy() for name, column in self._columns.items()}

@@ -1,4 +1,4 @@
-"""Replay of windows of consecutive steps, for recurrent policies and world models."""
+"""Replay buffer that samples windows of consecutive steps, for recurrent policies and world models."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ class SequenceConfig(UniformConfig):
     length: int = Field(default=64, gt=0, le=100_000)
     """Number of steps per window."""
     cross_episodes: bool = True
-    """Let windows continue into another episode, whose start is marked by `first`; false keeps them in one episode."""
+    """Let a window continue with the start of another episode; false keeps each window within one episode."""
 
 
 class Sequence(Replay):
     """Replay buffer of windows of consecutive steps; columns have shape (batch_size, length, ...).
 
     The columns are obs.*, action, reward, next_obs.* and terminated of single steps; ``ended``, true at the end of an
-    episode; ``first``, true at the start of a chain; and ``valid``, false for padding. Padding repeats the last step of
-    a window with too few steps. The start of a window is drawn uniformly, then moved back until the window is full. At
-    the end of an episode, a window continues with the next episode that begins later and follows no other episode.
+    episode; ``first``, true at the first step of an episode or after a gap; and ``valid``, false for padding. Padding
+    repeats the last step of a window with too few steps. The start of a window is drawn uniformly, then moved back
+    until the window is full. After the end of an episode, a window continues with a later episode; no two episodes
+    continue with the same one.
     """
 
     Config = SequenceConfig

@@ -22,7 +22,7 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 
 def allocator(storage: Storage, scratch: Path | None) -> Allocate:
-    """Return a function that allocates columns; files go to ``scratch`` or the system's temporary directory."""
+    """Return a function that allocates columns in RAM, or in files in ``scratch`` (None: the temporary directory)."""
     if storage == "memory":
         return np.zeros
     return lambda shape, dtype: _on_disk(shape, dtype, scratch)
@@ -33,7 +33,7 @@ def _on_disk(shape: tuple[int, ...], dtype: np.dtype[Any], scratch: Path | None)
     if not size:
         return np.zeros(shape, dtype)
     try:
-        # An unnamed file disappears with the process, however it ends.
+        # The system deletes an unnamed file when the process ends, even after a crash.
         with tempfile.TemporaryFile(dir=scratch) as file:
             # Allocate now: a full disk during write-back of a page would kill the process.
             os.posix_fallocate(file.fileno(), 0, size)

@@ -1,4 +1,4 @@
-"""Sum tree for sampling by priority in logarithmic time: native, or in numpy."""
+"""Sum tree for sampling by priority in logarithmic time, in the native core or in numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rl4sys.spec import Array
 
 
 class NumpySumTree:
-    """Reference implementation: a binary tree in one array, with root 1 and children 2n and 2n + 1 of node n.
+    """Reference implementation of the sum tree in numpy: a binary tree in one array.
 
-    Every node is the sum of its two children, so the priorities determine every bit of the tree.
+    Node 1 is the root; the children of node n are 2n and 2n + 1. Every inner node is the sum of its two children, so
+    the tree depends only on the current priorities, not on the order of updates.
     """
 
     def __init__(self, leaves: int) -> None:
@@ -41,11 +42,11 @@ class NumpySumTree:
         return np.asarray(self._nodes[leaves + (1 << self._depth)])
 
     def find(self, values: Array) -> Array:
-        """Return, for each value from 0 to the total, the leaf whose interval of the cumulative sum contains it."""
+        """Return the leaf of each value: the leaf whose interval of the cumulative priorities contains the value."""
         nodes, rest = np.ones(len(values), np.int64), values.astype(np.float64)
         for _ in range(self._depth):
             left = self._nodes[2 * nodes]
-            # Rounding may move a value past the last leaf with a priority; assign it to that leaf.
+            # Rounding may move a value past the last leaf with a priority above 0; return that leaf.
             right = (rest >= left) & (self._nodes[2 * nodes + 1] > 0)
             rest = np.where(right, rest - left, rest)
             nodes = 2 * nodes + right
@@ -60,9 +61,9 @@ def tree_bytes(leaves: int) -> int:
 def _check(leaves: Array, priorities: Array, count: int) -> None:
     _check_leaves(leaves, count)
     if leaves.shape != priorities.shape:
-        raise SpecError(f"got {len(priorities)} priorities for {len(leaves)} leaves; expected one per leaf")
+        raise SpecError(f"got {len(priorities)} priorities for {len(leaves)} leaves; expected one priority per leaf")
     if not (np.isfinite(priorities) & (priorities >= 0)).all():
-        raise SpecError("priorities must be finite and at least 0")
+        raise SpecError("a priority is negative or not finite; priorities must be finite and at least 0")
 
 
 def _check_leaves(leaves: Array, count: int) -> None:

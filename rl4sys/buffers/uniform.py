@@ -1,4 +1,4 @@
-"""Uniform replay of one-step or n-step transitions; base of the other replay buffers."""
+"""Uniform replay buffer of one-step or n-step transitions; base class of the other replay buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl4sys.spec import Array, Columns, Spec, State
 from rl4sys.trajectory import Trajectory
 
 Outcome: TypeAlias = Callable[[Array, Array], tuple[Array, Array]]
-"""Maps step numbers and their positions in the batch to rewards and termination flags."""
+"""Function from step numbers and their positions in the batch to rewards and termination flags."""
 
 
 class UniformConfig(BufferConfig):
@@ -23,22 +23,23 @@ class UniformConfig(BufferConfig):
     storage: Storage = "memory"
     """Location of stored steps: memory (RAM), or disk (memory-mapped files in the run directory)."""
     unstack: bool = False
-    """Store single frames of frame-stacked observations (three or more axes, frames along the first)."""
+    """Store each frame of stacked frames only once. Applies to observations with three or more axes, which must be
+    frame stacks along the first axis."""
 
 
 class UpdateSchedule:
-    """Schedule of ``gradient_steps`` batches for every ``train_frequency`` steps."""
+    """Update schedule: ``gradient_steps`` batches are due after every ``train_frequency`` steps."""
 
     def __init__(self, demand: Demand) -> None:
         self._every, self._batches = demand.train_frequency, demand.gradient_steps
         self.next_update = max(demand.learning_starts, demand.train_frequency)
 
     def steps_to_next_update(self, seen: int) -> int:
-        """Return the steps until the next batch is due, given ``seen`` steps; at least 1."""
+        """Return the number of steps until the next batch is due, after ``seen`` steps so far; at least 1."""
         return max(1, self.next_update - seen)
 
     def due_batches(self, seen: int) -> Iterator[None]:
-        """Yield once for each batch due after ``seen`` steps."""
+        """Yield None once for each batch that is due after ``seen`` steps."""
         while seen >= self.next_update:
             self.next_update += self._every
             for _ in range(self._batches):
@@ -84,7 +85,7 @@ class Replay:
         return self._transitions(self._draw(rng, rows), self._recorded)
 
     def feedback(self, batch: Batch, feedback: Columns) -> None:
-        """Ignore feedback; sampling is uniform."""
+        """Ignore feedback, because sampling is uniform."""
 
     def state(self) -> State:
         return {"ring": self._ring.state(), "due_at": self._schedule.next_update}
@@ -109,7 +110,7 @@ class Replay:
 
 
 def look_ahead(ring: Ring, numbers: Array, demand: Demand, outcome: Outcome) -> tuple[Array, dict[str, Array]]:
-    """Return the last step of each n-step sum, and the columns reward, discount and terminated."""
+    """Return the last step of each n-step return, and the columns reward, discount and terminated."""
     positions, final = np.arange(len(numbers)), numbers.copy()
     total, terminated = (column.copy() for column in outcome(numbers, positions))
     discount = np.full(len(numbers), demand.gamma, np.float32)

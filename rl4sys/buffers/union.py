@@ -22,10 +22,10 @@ _POOL_TYPES = ("uniform", "prioritized", "her")
 
 
 class PoolConfig(Config):
-    """One pool of a `union`."""
+    """Options of one pool of a `union` buffer."""
 
     share: float = Field(gt=0)
-    """Weight of the pool in every batch, relative to the other pools that are not empty."""
+    """Share of the pool in every batch, relative to the shares of the other pools that are not empty."""
     buffer: SerializeAsAny[BufferConfig]
     """Buffer of the pool and its options: uniform (default), prioritized or her."""
     dataset: DatasetConfig | None = None
@@ -38,7 +38,7 @@ class PoolConfig(Config):
             return value
         kind = value.get("type", _POOL_TYPES[0])
         if kind not in _POOL_TYPES:
-            raise ValueError(f"the buffer of a pool must be one of {', '.join(_POOL_TYPES)}, got {kind!r:.80}")
+            raise ValueError(f"the buffer type of a pool is {kind!r:.80}; expected one of {', '.join(_POOL_TYPES)}")
         try:
             return parse(BUFFERS.get(kind).Config, {"type": kind, **value})
         except ConfigError as problem:
@@ -53,7 +53,7 @@ class UnionConfig(BufferConfig):
     pools: dict[str, PoolConfig] = Field(min_length=1)
     """Pools of the union, by name."""
     receives: str = "own"
-    """Pool that receives new trajectories; the others do not change."""
+    """Name of the pool that stores new trajectories; the other pools do not change."""
 
     @model_validator(mode="before")
     @classmethod
@@ -124,7 +124,8 @@ class Union:
     def _fill(self, name: str, trajectories: Any) -> None:
         if name not in self._pools:
             raise ConfigError(
-                f"trajectories were given for the unknown pool {name!r}; buffer.pools has: {', '.join(self._pools)}"
+                f"trajectories were given for pool {name!r}, but buffer.pools has no such pool; pools: "
+                f"{', '.join(self._pools)}"
             )
         for trajectory in trajectories:
             self._pools[name].add(trajectory, version=0)
@@ -147,7 +148,10 @@ def _with_size(pool: Any, size: Any) -> Any:
 
 
 def _split(rows: int, shares: Array, offset: float) -> list[int]:
-    """Split ``rows`` in proportion to the shares. ``offset`` (0 to 1) rounds at random, so the mean is exact."""
+    """Split a number of rows in proportion to the shares.
+
+    ``offset`` is random (0 to 1) and decides the rounding, so the split is exact on average.
+    """
     inner = np.floor(rows * np.cumsum(shares)[:-1] / shares.sum() + offset).astype(int)
     return [int(count) for count in np.diff(np.concatenate([[0], inner, [rows]]))]
 

@@ -1,4 +1,4 @@
-"""Typer application with all commands."""
+"""Typer application with all ``rl4sys`` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiment settings from options: ``--algorithm SAC --domain HalfCheetah --task v5``, as in softlearning."""
+"""Experiment settings from options such as ``--algorithm SAC --domain HalfCheetah``, as in softlearning."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from rl4sys.config import Settings, load, merged, shipped_names
 from rl4sys.errors import ConfigError
-
-_BASE_ALGORITHM = {"rpo": "ppo", "c51": "dqn", "qr_dqn": "dqn", "rainbow": "dqn"}
-"""Algorithms without shipped settings, and the algorithm whose settings they start from."""
+from rl4sys.runs.shipped import algorithm_file
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class ExperimentOptions:
         return [f"--{name}" for name, value in options.items() if value is not None]
 
     def to_settings(self, note: Callable[[str], None]) -> Settings:
-        """Merge the shipped settings of the algorithm, of the universe and of the domain, as far as there are any."""
+        """Return the merged shipped settings of algorithm, universe and domain. Skips parts without a shipped file."""
         if self.algorithm is None or self.domain is None:
             missing = "--algorithm, such as SAC," if self.algorithm is None else "--domain, such as HalfCheetah,"
             raise ConfigError(f"{missing} is missing; without a config file, --algorithm and --domain are required")
@@ -42,34 +40,35 @@ class ExperimentOptions:
     def _environment(self, universe: str, note: Callable[[str], None]) -> Settings:
         name = "-".join(filter(None, (self.domain, self.task)))
         if universe != "gym":
-            return {"wrapper": universe, "name": name}
+            return {"family": universe, "name": name}
         from rl4sys.environments.families.gym import available_version
 
         available = available_version(name)
         if self.task is not None and available != name:
             note(f"{name} is not available in this version of Gymnasium; using {available}")
-        return {"wrapper": universe, "name": available}
+        return {"family": universe, "name": available}
 
 
 def _shipped_parts(algorithm: str, universe: str, domain: str) -> list[str]:
-    """Return the shipped files to merge, in order. Files of domains outside Gymnasium start with the universe."""
+    """Return the names of the shipped files to merge, in order. Names contain the universe unless it is gym."""
     file = domain if universe == "gym" else f"{universe}_{domain}"
-    tuned, base = f"{algorithm}_{file}", _BASE_ALGORITHM.get(algorithm, algorithm)
-    algorithms, environments = shipped_names("algorithms"), shipped_names("environments")
-    chosen = [f"algorithms/{tuned if tuned in algorithms else base}"] if {tuned, base} & {*algorithms} else []
-    return [*chosen, *(f"environments/{name}" for name in (universe, file) if name in environments)]
+    chosen, environments = algorithm_file(algorithm, file), shipped_names("environments")
+    return [
+        *([chosen] if chosen else []),
+        *(f"environments/{name}" for name in (universe, file) if name in environments),
+    ]
 
 
 def option_assignments(
     exp_name: str | None, checkpoint_frequency: int | None, cpus: int | None, gpus: int | None
 ) -> list[str]:
-    """Translate the options that also apply to config files to ``key=value`` assignments."""
+    """Convert ``--exp-name``, ``--checkpoint-frequency``, ``--cpus`` and ``--gpus`` to ``key=value`` assignments."""
     if gpus is not None and gpus > 1:
         from rl4sys.algorithms.device import num_gpus
 
         raise ConfigError(
-            f"--gpus {gpus} asks for {gpus} GPUs; this machine has {num_gpus()}, and a run trains on one at most. "
-            "Use --gpus 1, or --gpus 0 for the CPU"
+            f"--gpus {gpus} requests {gpus} GPUs, but a run trains on at most one (this machine has {num_gpus()}); "
+            "use --gpus 1, or --gpus 0 for the CPU"
         )
     device = None if gpus is None else "cuda" if gpus else "cpu"
     settings = {

@@ -27,7 +27,7 @@ _CLIENT_KEYS = (set(ClientConfig.model_fields) | {"algorithm_name", "network_arc
 """Keys that occur only in client configs."""
 
 _SERIES_KEY = "base_config"
-"""Key that marks a sweep or study config; these have a single format and no version."""
+"""Key that only sweep and study configs have. These configs have no version and are not migrated."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Result:
 
 
 def migrate_file(path: Path) -> Result:
-    """Migrate a config file to the current version. Raises ConfigError if the result is not a valid config."""
+    """Migrate the content of a config file. Writes nothing; raises ConfigError if the result is not a valid config."""
     settings = read(path)
     before = path.read_text(encoding="utf-8")
     if _SERIES_KEY in settings:
@@ -60,13 +60,16 @@ def migrate_file(path: Path) -> Result:
 
 
 def write_result(result: Result, target: Path | None, *, diff: bool) -> None:
-    """Print the changes on stderr, and write the result to ``target`` or stdout."""
+    """Print the changes on stderr, and write the migrated config to ``target``, or to stdout without a target.
+
+    With ``diff``, print a diff on stdout instead of the config.
+    """
     for change in result.changes:
         typer.echo(str(change), err=True)
     if not result.changes:
         typer.echo(f"{result.path}: nothing to change; the config is already in the current format", err=True)
     if not result.comments_kept:
-        typer.echo("comments could not be kept; copy them by hand", err=True)
+        typer.echo("the migrated config has no comments, because they could not be kept; copy them by hand", err=True)
     if target is not None and (result.changes or target != result.path):
         _write(target, result.after)
     if diff:
@@ -103,7 +106,7 @@ def _check(parse: Callable[[], object], changes: list[Change]) -> None:
 
 
 def _find_changes(old: Settings, new: Settings) -> list[Change]:
-    """Derive the changes from old to new settings; an old and a new key with the same value count as a rename."""
+    """Return the changes between old and new settings. A removed and an added key with equal values are a rename."""
     before, after = _leaves(old), _leaves(new)
     added = {key: value for key, value in after.items() if before.get(key) != value}
     changes: list[Change] = []
@@ -112,7 +115,7 @@ def _find_changes(old: Settings, new: Settings) -> list[Change]:
             continue
         new_key = next((name for name, other in added.items() if _same(value, other)), None)
         if new_key is None:
-            changes.append(Change(key, None, reason="no setting corresponds to it"))
+            changes.append(Change(key, None, reason="there is no corresponding setting"))
         else:
             changes.append(Change(key, new_key, added.pop(new_key)))
     return [*changes, *(Change(None, key, value) for key, value in added.items())]

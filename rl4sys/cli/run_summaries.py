@@ -1,4 +1,4 @@
-"""Read run summaries for commands and convert them to JSON."""
+"""Reading of run summaries for commands, and conversion of a summary to JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def read_runs(root: list[Path] | None) -> tuple[list[RunSummary], list[Path]]:
     """Return all runs in the given folders (default: ``experiments`` and ``live``) and the folders searched.
 
-    Unreadable runs are skipped and printed as notes on stderr.
+    Unreadable runs are skipped, with a note on stderr for each.
     """
     from rl4sys.runs.store import LOCAL, RunStore, usual_roots
 

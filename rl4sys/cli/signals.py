@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def on_stop_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on SIGINT or SIGTERM. Restores the previous handler, so that a second signal ends the process."""
+    """Call ``stop`` on the first SIGINT or SIGTERM. If the signal is repeated, its previous handler is called."""
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Edit settings in the text of a YAML file and keep its comments and layout."""
+"""Changes of settings in the text of a YAML file that keep comments and layout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from rl4sys.config.migration import Change
 
 
 def rewrite_yaml(text: str, changes: Iterable[Change], settings: Settings) -> tuple[str, bool]:
-    """Apply the changes to a YAML text; the new text should parse to ``settings``.
+    """Apply the changes to a YAML text. ``settings`` is the expected content of the new text.
 
-    Returns the new text, and True if comments were kept. If editing fails, the settings are written without comments.
+    Returns the new text, and True if no comment was lost. If the edited text does not parse to ``settings``, the new
+    text is written from ``settings``, without comments.
     """
     edited = text
     for change in changes:
@@ -35,12 +36,12 @@ class _Pair:
 
 
 class _YamlText:
-    """YAML text with its parsed nodes. Edits return a new text."""
+    """YAML text and its parsed nodes. Methods that edit the text return a new text."""
 
     def __init__(self, text: str) -> None:
         self._text = text if text.endswith("\n") else text + "\n"
         root = yaml.compose(text, yaml.SafeLoader)
-        # The text was parsed as a mapping before; it is empty here if its last setting was removed.
+        # The text is a mapping, or empty if the last setting was removed.
         self._root = root if isinstance(root, yaml.MappingNode) else yaml.MappingNode("", [], flow_style=False)
 
     def apply(self, change: Change) -> str:
@@ -69,7 +70,7 @@ class _YamlText:
         return "".join(lines)
 
     def _without_flow(self, pair: _Pair) -> str:
-        """Remove a setting from a flow mapping, with the comma after it, or before it for the last setting."""
+        """Remove a setting and one adjacent comma from a flow mapping such as ``{a: 1, b: 2}``."""
         pairs = pair.block.value
         number = [key for key, _ in pairs].index(pair.key)
         if number + 1 < len(pairs):
@@ -138,7 +139,7 @@ def _entry(block: yaml.MappingNode, name: str) -> _Pair | None:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """Return the number of a node's last line; the parser's end mark may lie after comments that follow the node."""
+    """Return the index of the last line of a node. The parser's end mark may include comments after the node."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return _last_line(node.value[-1][1])
     if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:

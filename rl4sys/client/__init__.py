@@ -12,7 +12,7 @@ _AGENT = ("RL4SysAction", "RL4SysAgent", "RL4SysTrajectory", "Statistics")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the agent, and gRPC with it, on first use."""
+    """Import the agent classes on first use, because their module imports gRPC."""
     if name not in _AGENT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rl4sys.client import agent

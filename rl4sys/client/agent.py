@@ -1,4 +1,4 @@
-"""Client API for a host program: decisions in microseconds, communication in the background.
+"""Client API for a host program. Decisions take microseconds; a background thread communicates with the server.
 
     agent = RL4SysAgent("client.yaml")
     trajectory = None
@@ -49,18 +49,20 @@ __all__ = ["RL4SysAction", "RL4SysAgent", "RL4SysTrajectory", "Statistics"]
 _log = logging.getLogger("rl4sys.client")
 
 _MAX_RECORDING_BYTES = 4 * 2**20
-"""Maximum size of a recording in bytes; longer ones are cut, which limits the size of messages and their copies."""
+"""Maximum size of a recording in bytes. Larger recordings are cut, which limits the size of messages."""
 
 
 class RL4SysAgent:
     """Client of a training server: returns actions of a policy and records steps to train it.
 
     ``conf_path`` is the path of a JSON or YAML file, or a mapping with the same content; `ClientConfig` lists the
-    settings. The keyword arguments override the file: the spaces (Gymnasium's or those of `rl4sys.spec`),
-    ``client_id``, ``server_address``, and any other setting by its dotted name in ``settings``.
-    ``fallback(observation, mask)`` returns the action while there is no model. The constructor waits up to
-    ``server.timeout_seconds`` for the first model and continues without it; it raises `ConfigError` if the server
-    refuses the settings.
+    settings. The keyword arguments ``client_id``, ``server_address`` and ``settings`` (a mapping from dotted names to
+    values) override the file. ``observation_space`` and ``action_space`` are spaces of Gymnasium or `rl4sys.spec`; they
+    must have the same shapes as the spaces in the file, if it has any. ``fallback(observation, mask)`` returns the
+    action if the policy cannot decide, for example before the first model arrives.
+
+    The constructor waits up to ``server.timeout_seconds`` for the first model and then continues without a model. It
+    raises `ConfigError` if the server refuses the settings.
 
     Thread-safe if each thread uses its own trajectories. Only the constructor, `wait_for_model`, `flush` and `close`
     wait for the network, unless the config sets ``patience_seconds`` or ``inference: remote``.
@@ -113,18 +115,18 @@ class RL4SysAgent:
 
     @property
     def version(self) -> int | None:
-        """Version of the newest model received; None before the first."""
+        """Version of the newest model received; None before the first model."""
         model = self._pace.model
         return None if model is None else model.version
 
     def request_for_action(
         self, traj: RL4SysTrajectory | None, obs: Any, mask: Any = None
     ) -> tuple[RL4SysTrajectory, RL4SysAction]:
-        """Return an action for an observation. None for ``traj``, or an ended trajectory, starts a new episode.
+        """Return an action for an observation. A new episode starts if ``traj`` is None or has ended.
 
-        The action is always legal. If the policy cannot decide, it is the fallback action with ``fallback_reason``
-        set. Raises `SpecError` if the observation or mask does not have the declared shape. An action becomes part of
-        the trajectory only by `add_to_trajectory`.
+        The action is always legal. If the policy cannot decide, the method returns the fallback action and sets its
+        ``fallback_reason``. Raises `SpecError` if the observation or mask does not have the declared shape. An action
+        becomes part of the trajectory only by `add_to_trajectory`.
         """
         row = obs
         if self._named:
@@ -145,7 +147,7 @@ class RL4SysAgent:
         return traj, self._decide_slow(traj, obs, self._layout.row(row), mask)
 
     def add_to_trajectory(self, traj: RL4SysTrajectory, action: RL4SysAction) -> None:
-        """Add the latest action as a step of the trajectory. The reward of the action may be set before or after."""
+        """Add the latest action as a step of the trajectory. Its reward may be set before or after this call."""
         episode = action._episode
         if episode is None or action._step is not None:
             return
@@ -165,10 +167,10 @@ class RL4SysAgent:
         final_observation: Any = None,
         final_mask: Any = None,
     ) -> None:
-        """End the episode; ``action`` is its last action, and is added to the trajectory if necessary.
+        """End the episode. Its last action, ``action``, is added to the trajectory if this has not been done yet.
 
         The episode terminated unless ``truncated`` is set. For truncated episodes the learner bootstraps from
-        ``final_observation``, or from the last observation if none is given.
+        ``final_observation``, or from the last observation if ``final_observation`` is None.
         """
         if action._episode is not None and traj._episode is not None and action._episode is not traj._episode:
             raise SpecError("the action belongs to another trajectory; end a trajectory with its own last action")
@@ -188,11 +190,11 @@ class RL4SysAgent:
         self._episodes.end(episode, row, mask, truncated=truncated)
 
     def wait_for_model(self, timeout_seconds: float, version: int | None = None) -> bool:
-        """Wait until a model has arrived, of at least ``version`` if given. Returns False on timeout."""
+        """Wait for a model, or for a model of at least ``version`` if given. Returns False on timeout."""
         return self._pace.wait_for_model(timeout_seconds, version)
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until the server has acknowledged all ended or cut trajectories. Returns False on timeout."""
+        """Wait until the server has acknowledged all ended and cut trajectories. Returns False on timeout."""
         return self._link.flush(timeout_seconds)
 
     def statistics(self) -> Statistics:
@@ -213,9 +215,10 @@ class RL4SysAgent:
         )
 
     def close(self) -> None:
-        """Send the recorded steps, wait up to ``flush_seconds`` for acknowledgement and write the rest to disk.
+        """Send all recorded steps and wait up to ``flush_seconds`` until the server acknowledges them.
 
-        The agent can still make decisions with its last model; they are no longer recorded.
+        Unacknowledged steps are written to disk. A closed agent can still make decisions with its last model, but does
+        not record them.
         """
         with self._close_lock:
             if self._closed:
@@ -258,7 +261,7 @@ class RL4SysAgent:
             )
 
     def _decide_slow(self, traj: RL4SysTrajectory, obs: Any, row: Array, mask: Array | None) -> RL4SysAction:
-        """Return an action in the cases outside the fast path: new episode, due cut, remote inference or fallback."""
+        """Return an action if the fast path cannot: for a new episode, a cut, remote inference or a fallback action."""
         self._layout.check_mask(mask)
         if not np.isfinite(row).all():
             self._abandon_episode(traj)
@@ -297,7 +300,10 @@ class RL4SysAgent:
     def _current_episode(
         self, traj: RL4SysTrajectory, row: Array, mask: Array | None, version: int | None = None
     ) -> Episode:
-        """Return the episode of a trajectory; begin one if needed, cut its recording if due or of another version."""
+        """Return the episode of a trajectory, or begin a new episode.
+
+        The recording is cut if it is full and `Pace.should_cut` returns True, or if ``version`` is a new version.
+        """
         episode = traj._episode
         if episode is None:
             episode = traj._episode = self._episodes.begin()
@@ -342,7 +348,7 @@ def _as_mask(mask: Any) -> Array:
 
 
 def _draws_key(seed: int | None) -> int:
-    """Return the key of the random draws: the same as in a local run with this seed, or random without a seed."""
+    """Return the key of the random draws: random without a seed, else the key of a local run with this seed."""
     if seed is None:
         return secrets.randbits(64)
     return int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[1])

@@ -21,7 +21,7 @@ def _check_port(address: str) -> str:
     """Reject ports above 65535: gRPC would truncate them to 16 bits and connect to another port."""
     port = address.rpartition(":")[2]
     if port.isdecimal() and int(port[:9]) > 65535:
-        raise ValueError("a port is at most 65535")
+        raise ValueError("expected a port of at most 65535")
     return address
 
 
@@ -50,12 +50,12 @@ class ServerConnectionConfig(Config):
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Maximum time in seconds that the constructor of the agent waits for the first model."""
     act_timeout_seconds: float = Field(default=1.0, gt=0, le=3600)
-    """Maximum time in seconds that a decision waits for the server, with `inference: remote`; then the fallback is
-    used."""
+    """Maximum time in seconds that a decision waits for the server with `inference: remote`; after a timeout, the
+    client uses the fallback action."""
 
 
 class OutboxConfig(Config):
-    """The ``outbox`` block: size limits for unsent trajectories. If both are reached, the oldest are dropped."""
+    """The ``outbox`` block: size limits for unsent trajectories; beyond both limits, the oldest ones are dropped."""
 
     memory_bytes: int = Field(default=64 * 2**20, ge=0)
     """Maximum size in bytes of unsent trajectories in RAM."""
@@ -68,7 +68,7 @@ class OutboxConfig(Config):
 class ClientConfig(Config):
     """Config of a client of a training server."""
 
-    # The default engine needs 5 MB of RAM for the identifier pattern.
+    # Pydantic's default regular expression engine needs 5 MB of RAM for the identifier pattern.
     model_config = ConfigDict(regex_engine="python-re")
 
     version: int = VERSION
@@ -88,7 +88,7 @@ class ClientConfig(Config):
     and high (Box)."""
     mask: bool = False
     """True if each observation comes with an action mask. The mask of a MultiDiscrete action concatenates the masks of
-    its parts."""
+    its dimensions."""
     algorithm: dict[str, Any] = Field(default_factory=dict)
     """Algorithm of the learner: its name and options, as in an experiment file."""
     network: dict[str, Any] = Field(default_factory=dict)
@@ -96,14 +96,15 @@ class ClientConfig(Config):
     buffer: dict[str, Any] = Field(default_factory=dict)
     """Buffer of the learner, as in an experiment file."""
     training: dict[str, Any] = Field(default_factory=dict)
-    """Training settings of the learner, as in an experiment file: `total_timesteps` is the length of its schedules."""
+    """Training settings of the learner, as in an experiment file. `total_timesteps` is the length of schedules, such as
+    a decaying learning rate."""
     normalize_obs: bool | None = None
     """True to normalize observations in the learner; null for the server's default."""
     normalize_reward: bool | None = None
     """True to normalize rewards in the learner; null for the server's default."""
     max_staleness: int | None = Field(default=None, ge=0)
     """Maximum number of versions that experience may lag behind the learner; null for the server's default.
-    With `patience_seconds`, it also limits how far this client runs ahead of a learner without such a limit."""
+    With `patience_seconds`, the client waits for a newer model when this limit is reached."""
     server: ServerConnectionConfig = ServerConnectionConfig()
     """Connection to the training server."""
     inference: Literal["local", "remote"] = "local"
@@ -112,21 +113,22 @@ class ClientConfig(Config):
     max_traj_length: int = Field(default=1000, gt=0)
     """Maximum number of steps in a trajectory; longer episodes are cut into several."""
     send_frequency: int = Field(default=1, gt=0)
-    """Number of trajectories sent in one message; a trajectory waits at most one second for others."""
+    """Number of trajectories per message. A trajectory waits at most one second until the message is full."""
     patience_seconds: float = Field(default=0.0, ge=0)
     """Maximum time in seconds that a decision waits for a newer model if the next step would be too stale for
     training; 0 never waits. For simulators and reproducible runs, not for live systems."""
     pin_version: int | None = Field(default=None, ge=0)
-    """Version of the policy to use; null for the newest."""
+    """Version of the policy to use; null for the newest version."""
     fallback_action: Any = None
-    """Action to use while there is no model; null for the first legal action, or zeros clipped to the bounds."""
+    """Action to use if the policy cannot decide, for example before the first model arrives; null for the first legal
+    action, or zeros clipped to the bounds."""
     outbox: OutboxConfig = OutboxConfig()
     """Limits for unsent trajectories."""
     flush_seconds: float = Field(default=5.0, ge=0)
-    """Maximum time in seconds that close() waits for the server to acknowledge sent trajectories."""
+    """Maximum time in seconds that `close()` waits for the server to acknowledge sent trajectories."""
 
     def learner_settings(self) -> Settings:
-        """Return the learner settings and the seed as written in the file, without missing ones."""
+        """Return the learner settings and the seed, without those that the config does not set."""
         given = {name: value for name in _LEARNER if (value := getattr(self, name)) not in (None, {})}
         return given if self.seed is None else {"seed": self.seed, **given}
 
@@ -143,7 +145,7 @@ def load_client_config(
     else:
         path = Path(conf_path)
         if not path.is_file():
-            raise ConfigError(f"no config file {str(path)!r}; conf_path should name a client's JSON or YAML file")
+            raise ConfigError(f"no config file {str(path)!r}; conf_path must be the path of a JSON or YAML file")
         settings, stem, folder = load(path), path.stem, path.parent
     settings = migrate(settings, native=frozenset(ClientConfig.model_fields))
     for key, value in (overrides or {}).items():
@@ -154,7 +156,7 @@ def load_client_config(
 
 
 def _with_override(settings: Settings, path: list[str], value: Any) -> Settings:
-    """Return a copy of the settings with the one at ``path`` replaced. A mapping replaces only the settings in it."""
+    """Return a copy of the settings with ``value`` at ``path``. A mapping is merged into the existing block."""
     key, *rest = path
     inner = settings.get(key)
     block = inner if isinstance(inner, Mapping) else {}

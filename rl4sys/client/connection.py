@@ -14,9 +14,9 @@ from rl4sys.wire.service import MAX_MESSAGE_BYTES
 _log = logging.getLogger("rl4sys.client")
 
 MAX_SEND_DELAY_SECONDS = 1.0
-"""Maximum time in seconds that a trajectory waits to share a message; also the minimum interval between reports."""
+"""Maximum time in seconds that a trajectory waits until its message is full; also the minimum report interval."""
 WELCOME_TIMEOUT_SECONDS = 30.0
-"""Time limit in seconds for the Welcome message of the server."""
+"""Time limit in seconds for the Welcome message of the server to arrive."""
 _MESSAGE_BYTES = 2**20
 _ENVELOPE_BYTES = 1024
 
@@ -28,7 +28,7 @@ class Connection:
         self.stream, self._outbox, self._send_frequency = stream, outbox, send_frequency
         self.welcome: Welcome | None = None
         self.send_immediately = False
-        """True to send all waiting trajectories now, without waiting for more of them."""
+        """True to send all waiting trajectories now, without waiting until a message is full."""
         self._started_at = time.monotonic()
         self._waiting_since: float | None = None
         self._warned_oversized = False
@@ -41,7 +41,7 @@ class Connection:
     def on_welcome(self, welcome: Welcome) -> None:
         self.welcome = welcome
         self._outbox.acknowledge(welcome.acknowledged)
-        # Trajectories recorded before this connection have waited long enough.
+        # Trajectories recorded before this connection have waited long enough, so they are sent immediately.
         self.send_immediately = self._outbox.unsent_count > 0
 
     def send_waiting(self) -> int:
@@ -63,7 +63,7 @@ class Connection:
         return steps
 
     def seconds_until_due(self) -> float:
-        """Return the seconds until a waiting trajectory is due, even if no event occurs before."""
+        """Return the seconds until the next waiting trajectory must be sent, at most ``MAX_SEND_DELAY_SECONDS``."""
         if self._waiting_since is None or self.welcome is None:
             return MAX_SEND_DELAY_SECONDS
         return max(0.0, self._waiting_since + MAX_SEND_DELAY_SECONDS - time.monotonic())

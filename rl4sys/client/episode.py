@@ -26,16 +26,16 @@ class Episode:
 
     def __init__(self, number: int, recorder: Recorder, on_late_reward: Callable[[], None]) -> None:
         self.number, self.recorder, self.on_late_reward = number, recorder, on_late_reward
-        # Bound methods of the recorder: the attribute lookups cost more than the calls.
+        # Store the bound methods of the recorder, because looking them up takes more time than calling them.
         self.decide: Callable[..., Any] = recorder.decide
         self.commit, self.reward = recorder.commit, recorder.reward
         self.core: AnyProgram | None = None
         self.version = 0
         self.pending: object = None
-        """Decision that may become the next step."""
+        """Latest decision, which becomes the next step if it is committed."""
         self.cut_due = False
 
     @property
     def is_full(self) -> bool:
-        """True if the recording has reached its step limit, so that the next decision first checks if a cut is due."""
+        """True if the recording has reached its step limit. The next decision then checks first if a cut is due."""
         return self.recorder.steps >= self.recorder.limit

@@ -1,4 +1,4 @@
-"""Episode operations outside the hot path: begin, cut, end and abandon an episode, submit its recordings."""
+"""Operations outside the hot path: begin, cut, end and abandon an episode, and submit its recordings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("rl4sys.client")
 
 
 class Episodes:
-    """All episodes of a client. Thread-safe if each thread uses its own episodes."""
+    """Manages all episodes of a client. Thread-safe if each thread uses its own episodes."""
 
     def __init__(
         self,
@@ -37,20 +37,21 @@ class Episodes:
 
     @property
     def abandon_later(self) -> Callable[[Episode], None]:
-        """Function that queues an episode without a handle for `abandon`. Takes no lock, so finalizers may call it."""
+        """Function for finalizers of handles; queues the episode for `abandon` without taking a lock."""
         return self._unreferenced.append
 
     def begin(self) -> Episode:
-        """Begin an episode with the newest model, which must exist."""
+        """Begin an episode with the newest model. A model must have arrived before."""
         self._abandon_unreferenced()
         episode = Episode(self._pace.next_episode_number(), self._make_recorder(), self._on_late_reward)
         self._start_recording(episode)
         return episode
 
     def cut_if_due(self, episode: Episode, row: Array, mask: Array | None, *, must_cut: bool = False) -> None:
-        """Cut a full recording before ``row`` if a cut is due and no rewards are missing; otherwise raise its limit.
+        """Cut a full recording if a cut is due and no rewards are missing; otherwise raise its step limit.
 
-        ``must_cut`` cuts the recording in any case.
+        ``row`` is the next observation and becomes the final observation of the cut recording. ``must_cut`` cuts the
+        recording in any case.
         """
         if episode.recorder.steps == 0:
             self._start_recording(episode)
@@ -67,7 +68,7 @@ class Episodes:
     def abandon(self, episode: Episode, row: Array | None = None, mask: Array | None = None) -> None:
         """End an episode that cannot continue; its last trajectory is neither terminated nor truncated.
 
-        Without ``row`` the last step is dropped, since its outcome is unknown.
+        If ``row``, the next observation, is None, the last step is dropped, because its outcome is unknown.
         """
         if episode.recorder.steps > 0:
             recording = self._close_recording(episode, row, mask)
@@ -96,7 +97,7 @@ class Episodes:
     def _submit(self, recording: Recording) -> None:
         if recording.steps == 0:
             return
-        # The server ignores sequences below those it has, so recordings enter the outbox in the order of sequences.
+        # The server ignores sequence numbers below those that it has, so recordings must enter the outbox in order.
         with self._submission_lock:
             sequence, urgent = self._pace.assign_sequence(recording.steps)
             self._outbox.put(replace(recording, sequence=sequence, urgent=urgent))

@@ -1,4 +1,4 @@
-"""Fallback actions when the policy cannot decide."""
+"""Fallback actions: legal actions for the host program if the policy cannot decide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FallbackFunction: TypeAlias = Callable[[Any, Any], Any]
 class Fallback:
     """Selects a legal action: the result of the user's function, the action in the config, or a default.
 
-    The default is the first legal action, or zeros clipped to the bounds.
+    The default is the first legal action, or zeros clipped to the bounds for a Box.
     """
 
     def __init__(self, spaces: Spaces, action: Any, function: FallbackFunction | None) -> None:
@@ -50,11 +50,11 @@ class Fallback:
         if not in_range(self._space, indices[None]):
             raise ValueError(self._expected(self._space))
         if not self._is_legal(action, mask):
-            raise ValueError(f"the action mask forbids {action}")
+            raise ValueError(f"the action mask forbids the action {action}")
         return self._to_host(indices)
 
     def _to_indices(self, space: DiscreteSpace, action: Any) -> Array:
-        """Convert an action of the host to indices from 0."""
+        """Convert an action of the host program to action indices, counted from 0."""
         if isinstance(space, Discrete):
             return np.asarray(index(action) - self._spaces.start)
         given = np.asarray(action)
@@ -65,14 +65,14 @@ class Fallback:
     def _expected(self, space: DiscreteSpace) -> str:
         first, last = self._to_host(np.zeros(space.shape, np.int64)), self._to_host(np.array(space.choices) - 1)
         if isinstance(space, Discrete):
-            return f"it should be a discrete action from {first} to {last}"
-        return f"it should be one discrete action per part, from {first.tolist()} to {last.tolist()}"
+            return f"expected a discrete action from {first} to {last}"
+        return f"expected one discrete action per dimension, from {first.tolist()} to {last.tolist()}"
 
     def _check_box(self, box: Box, action: Any) -> Array:
         numbers = np.array(action, np.float32)
         low, high = box.bounds()
         if numbers.shape != box.shape or not ((numbers >= low) & (numbers <= high)).all():
-            raise ValueError(f"it should be an array of shape {box.shape} within the action's bounds")
+            raise ValueError(f"expected an array of shape {box.shape} within the action's bounds")
         return numbers
 
     def _is_legal(self, action: Any, mask: Array | None) -> bool:

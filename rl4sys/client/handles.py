@@ -1,4 +1,4 @@
-"""Objects the host program holds: actions, trajectories and statistics."""
+"""Objects that the client API returns to the host program: actions, trajectories and statistics."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class RL4SysAction:
         self._episode = episode
         self._step: int | None = None
         self.act = act
-        """Discrete: an int. MultiDiscrete: an int array. Continuous: an array within the bounds of the action."""
+        """Action for the host program: an int, an int array (MultiDiscrete), or an array within the bounds (Box)."""
         self.log_prob = log_prob
-        """Log-probability of the action as drawn; None for a fallback."""
+        """Log-probability of the sampled action, before clipping to the bounds; None for a fallback action."""
         self.version = version
-        """Version of the policy; None for a fallback."""
+        """Version of the policy that selected the action; None for a fallback action."""
         self.reward: float | None = None
-        """Last value given to `update_reward`; None before the first."""
+        """Last value passed to `update_reward`; None before the first call."""
         self.fallback_reason: str | None = None
-        """Reason for the fallback; None if the policy decided."""
+        """Reason for a fallback action; None if the policy selected the action."""
 
     def update_reward(self, reward: float) -> None:
-        """Set the reward of this step; may be repeated until the trajectory ends or is cut.
+        """Set or replace the reward of this step. Possible until its trajectory ends or is cut.
 
         Later rewards are ignored and counted in `Statistics.late_rewards`. Raises `NumericalError` if ``reward`` is not
         finite.
@@ -50,7 +50,7 @@ class RL4SysAction:
 
 
 class RL4SysTrajectory:
-    """Handle of the episode in progress; reusable for the next episode."""
+    """Handle of the episode in progress. The same handle can be used for the next episode."""
 
     __slots__ = ("_abandon", "_episode")
 
@@ -79,9 +79,9 @@ class Statistics:
     """Number of recorded steps and fallback decisions."""
     fallback_decisions: int
     version: int | None
-    """Version of the newest model received; None before the first."""
+    """Version of the newest model received; None before the first model."""
     versions_adopted: int
-    """Number of models used for decisions."""
+    """Number of different models that decisions have used so far."""
     steps_sent: int
     """Number of steps sent, including steps sent again after a lost connection."""
     steps_acknowledged: int
@@ -89,7 +89,7 @@ class Statistics:
     steps_waiting: int
     """Number of steps not yet sent, or sent and not yet acknowledged."""
     dropped_steps: int
-    """Number of steps dropped, for example because outbox and spool were full."""
+    """Number of steps dropped, for example because the outbox and the spool were full."""
     late_rewards: int
     trajectories_refused: int
     connected: bool

@@ -1,4 +1,4 @@
-"""Identity of a client towards the server, and the location of its spools."""
+"""Identity that a client reports to the server, and the location of its spools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClientIdentity:
-    """Hello message and spec of a client instance, and the directory with the spools of all instances."""
+    """Hello message and spec of a client instance, and the directory with the spools of all instances of the client."""
 
     hello: Hello
     spec: Spec

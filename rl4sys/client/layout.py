@@ -26,7 +26,7 @@ class Layout:
         self.named = list(self._boxes) != [STATE]
 
     def row(self, observation: Any) -> Array:
-        """Flatten an observation, which is a mapping if the spec has named observations."""
+        """Flatten an observation to one row. Named observations are given as a mapping."""
         if not self.named or not isinstance(observation, Mapping):
             return as_flat_row(observation, self.size)
         if set(observation) - {MASK, GYMNASIUM_MASK} != set(self._boxes):
@@ -69,14 +69,14 @@ class Layout:
         return encode_trajectory(trajectory, recording.sequence)
 
     def check_mask(self, mask: Array | None) -> None:
-        """Raise `SpecError` unless the mask has the right shape and allows an action in each part."""
+        """Raise `SpecError` unless the mask has the right shape and allows an action in each action dimension."""
         if mask is None:
             return
         action = self._spec.action
         if not self._spec.masked or isinstance(action, Box):
             raise SpecError("a mask was given, but the spec has no mask among its observations")
         if not allows_some_action(action, as_mask(mask, self._spec.observation[MASK].shape)):
-            raise SpecError("the mask allows no action at all; each part needs at least one legal action")
+            raise SpecError("the action mask allows no action; each action dimension needs at least one legal action")
 
     def mask(self, mask: Array | None) -> Array:
         """Return the mask as a batch of one row; None gives a mask that allows every action."""
@@ -85,6 +85,6 @@ class Layout:
 
     @property
     def step_bytes(self) -> int:
-        """Approximate size of a step in bytes, in RAM and on the wire."""
+        """Approximate size of a step in bytes, in RAM and in a message."""
         action = self._spec.action
         return 4 * self.size + (encoded_size(action) if self._spec.masked else 0) + 8 * action.size + 8

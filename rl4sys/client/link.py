@@ -56,7 +56,7 @@ class LinkState:
 
 
 class Link:
-    """Connects, sends the outbox, publishes received models and reconnects after failures."""
+    """Thread that connects to the server, sends the outbox, publishes received models and reconnects after failures."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Link:
             return False
         self._held_model, self._request_full_model = model, False
         self._pace.publish(model)
-        _log.debug("version %d arrived, %d bytes", model.version, message.ByteSize())
+        _log.debug("received version %d of the model (%d bytes)", model.version, message.ByteSize())
         return True
 
     def _send_due(self, connection: Connection) -> None:
@@ -243,7 +243,7 @@ class Link:
         self._send_report(connection)
 
     def _send_report(self, connection: Connection) -> None:
-        """Send a report: immediately after a model was adopted, otherwise once per second if its content changed."""
+        """Send a report immediately after a model was adopted, otherwise once per second if its content changed."""
         decisions, now = self._pace.statistics(), time.monotonic()
         version = decisions.adopted_version or 0
         adopted = self._reported is None or self._reported.adopted_version != version
@@ -296,7 +296,7 @@ class Link:
         self._notify_waiters()
 
     def _report_error(self, text: str, level: int) -> None:
-        """Store an error message as `last_problem` and log it the first time."""
+        """Store an error message as `last_problem`, and log it unless the same message was logged before."""
         text = text[:_MAX_ERROR_LENGTH]
         self.state.last_problem = text
         if text not in self.state.logged_errors and len(self.state.logged_errors) < _MAX_LOGGED_ERRORS:
@@ -310,7 +310,7 @@ class Link:
             self._pace.changed.notify_all()
 
     def _retry_delay(self) -> float:
-        """Return the seconds before the next attempt: exponential backoff with full jitter.
+        """Return the seconds before the next attempt to connect: exponential backoff with full jitter.
 
         The jitter keeps the clients of a failed server from reconnecting all at once.
         """
@@ -341,7 +341,7 @@ class Link:
             self._spool_sender = SpoolSender(spool, self._open_stream, self._events.put)
         if self._spool_sender is not None and not self._spool_sender.advance():
             self._close_spool_sender()
-            # Check for another spool.
+            # Wake the thread to check for another spool.
             self.wake()
 
     def _close_spool_sender(self) -> None:

@@ -73,7 +73,7 @@ _TRAINING: Mapping[str, Names] = {
 }
 _STEP_COUNTS = {"train_pi_iters": "algorithm.gradient_steps", "train_v_iters": "algorithm.critic_gradient_steps"}
 _EPSILON_START, _EPSILON_END = 1.0, 0.05
-"""Defaults of algorithm.exploration, from which epsilon_decay computes its length."""
+"""Default start and end of algorithm.exploration, used to convert epsilon_decay to a number of steps."""
 _MAX_STEPS = 10**15
 _COMMUNICATION: Names = {"server_address": "server.address", "timeout": "server.timeout_seconds"}
 
@@ -115,7 +115,7 @@ def _migrate_action(new: Settings, parameters: dict[str, Any], limit: Any) -> No
 
 
 def _migrate_update_schedule(new: Settings, parameters: dict[str, Any], name: str) -> None:
-    """Convert the amount of experience per update and the number of gradient steps."""
+    """Convert the number of episodes per update and the number of gradient steps."""
     episodes = parameters.pop("traj_per_epoch", None)
     if name != "ppo":
         # Replay algorithms update per step, independent of trajectories.
@@ -123,29 +123,29 @@ def _migrate_update_schedule(new: Settings, parameters: dict[str, Any], name: st
     if isinstance(episodes, int):
         _put(new, "buffer.episodes", episodes)
         with suppress(TypeError, ValueError):
-            # An invalid length is reported when that setting is parsed.
+            # The parser reports an invalid max_traj_length later.
             _put(new, "buffer.size", episodes * int(new.get("max_traj_length", 1000)))
     _migrate_step_counts(new, parameters)
 
 
 def _migrate_step_counts(new: Settings, parameters: dict[str, Any]) -> None:
-    """Convert the gradient steps of actor and critic; a single invalid count is reported when it is parsed."""
+    """Convert the numbers of gradient steps of actor and critic. If only one is given, the parser checks it later."""
     counts: dict[str, Any] = {key: parameters.pop(key) for key in _STEP_COUNTS if key in parameters}
     if len(counts) == len(_STEP_COUNTS):
         for key, count in counts.items():
             if not isinstance(count, int):
-                raise _invalid_parameter(key, count, "a whole number")
+                raise _invalid_parameter(key, count, "an integer")
         if len(set(counts.values())) == 1:
-            # The critic takes as many steps as the actor by default.
+            # By default the critic takes as many gradient steps as the actor.
             del counts["train_v_iters"]
     for key, count in counts.items():
         _put(new, _STEP_COUNTS[key], count)
 
 
 def _put_parameters(new: Settings, parameters: dict[str, Any], name: str) -> None:
-    """Add the parameters of the algorithm, converted to its current settings."""
+    """Convert the parameters of the algorithm to current settings and add them to ``new``."""
     if "polyak" in parameters and _PARAMETERS.get(name) is _ACTOR_CRITIC:
-        # The share of the old weights that a target network keeps.
+        # polyak is the share of the old weights that a target network keeps; tau is the share of the new weights.
         _put(new, "algorithm.tau", 1.0 - _number(parameters, ("polyak",), 0.0))
         del parameters["polyak"]
     if name == "dqn" and "epsilon_decay" in parameters:
@@ -158,7 +158,7 @@ def _put_parameters(new: Settings, parameters: dict[str, Any], name: str) -> Non
 
 
 def _migrate_epsilon_decay(new: Settings, parameters: dict[str, Any]) -> None:
-    """Convert the amount by which each decision lowered epsilon to the number of steps until its minimum."""
+    """Convert ``epsilon_decay``, the decrease of epsilon per decision, to the number of steps until its minimum."""
     start = _number(parameters, ("epsilon", "epsilon_start"), _EPSILON_START)
     end = _number(parameters, ("epsilon_min", "epsilon_end"), _EPSILON_END)
     decay = _number(parameters, ("epsilon_decay",), 0.0)
@@ -170,7 +170,7 @@ def _migrate_epsilon_decay(new: Settings, parameters: dict[str, Any]) -> None:
 
 
 def _number(parameters: Mapping[str, Any], names: Sequence[str], default: float) -> float:
-    """Return the first of the named parameters that is given."""
+    """Return the value of the first name in ``names`` that is given, or ``default``."""
     name = next((name for name in names if name in parameters), None)
     if name is None:
         return default
@@ -181,7 +181,7 @@ def _number(parameters: Mapping[str, Any], names: Sequence[str], default: float)
 
 
 def _invalid_parameter(name: str, value: Any, expected: str) -> ConfigError:
-    return ConfigError(f"algorithm_parameters.{name} is {value!r:.80}; it should be {expected}")
+    return ConfigError(f"algorithm_parameters.{name} is {value!r:.80}; expected {expected}")
 
 
 def _migrate_second(old: Mapping[str, Any], native: Set[str]) -> Settings:
@@ -213,14 +213,14 @@ def _put(settings: Settings, dotted: str, value: Any) -> None:
     for block in blocks:
         settings = settings.setdefault(block, {})
         if not isinstance(settings, dict):
-            raise ConfigError(f"{block} is {settings!r:.80}; it should be a block of settings")
+            raise ConfigError(f"{block} is {settings!r:.80}; expected a block of settings")
     settings[name] = value
 
 
 def _block(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     block = settings.get(name) or {}
     if not isinstance(block, Mapping):
-        raise ConfigError(f"{name} is {block!r:.80}; it should be a block of settings")
+        raise ConfigError(f"{name} is {block!r:.80}; expected a block of settings")
     return block
 
 

@@ -36,7 +36,7 @@ class Model:
     core: AnyProgram | None = None
     """Executable program of the policy; None if the server makes the decisions."""
     content: bytes = b""
-    """Bytes of the snapshot, the base of the next delta."""
+    """Bytes of the snapshot, to which the next delta is applied."""
     digest: bytes = b""
 
     def held(self) -> Held:
@@ -51,7 +51,7 @@ def read_model(message: SnapshotMessage, lineage: str, held: Model | None, spec:
     """
     content = _content(message, lineage, held)
     if digest(content) != message.digest:
-        raise SpecError(f"version {message.version} of the model is damaged: its digest differs")
+        raise SpecError(f"version {message.version} of the model is damaged: its digest does not match")
     yield_to_other_threads()
     snapshot = Snapshot.from_bytes(content)
     yield_to_other_threads()
@@ -73,7 +73,7 @@ def read_model(message: SnapshotMessage, lineage: str, held: Model | None, spec:
 
 
 def yield_to_other_threads() -> None:
-    """Release the GIL briefly, so that decisions do not wait until a whole model is read."""
+    """Release the GIL briefly, so that decisions in other threads do not wait until a whole model is read."""
     time.sleep(_YIELD_SECONDS)
 
 

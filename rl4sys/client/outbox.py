@@ -34,10 +34,11 @@ class _Slot(NamedTuple):
 
 
 class Outbox:
-    """FIFO queue of trajectories. `put` is thread-safe and never uses the disk; the link's thread calls all others.
+    """FIFO queue of trajectories for the server.
 
-    Older trajectories are in RAM, newer ones on disk. Trajectories are read back when RAM has room and stay on disk
-    until they are acknowledged. ``encode`` is called on the link's thread, once per recording.
+    `put` is thread-safe and never uses the disk; only the link's thread calls the other methods. Older trajectories are
+    in RAM, newer ones on disk. Trajectories on disk are read back while the size in RAM is below its limit, and stay on
+    disk until they are acknowledged. ``encode`` is called on the link's thread, once per recording.
     """
 
     def __init__(self, memory_bytes: int, spool: Spool, encode: Callable[[Recording], bytes]) -> None:
@@ -49,6 +50,7 @@ class Outbox:
         self._unsent: deque[_Slot] = deque()
         self._accepted_steps, self._dropped_steps = spool.waiting_steps, 0
         self._warned_unwritable = self._unwritable = self._persisted = False
+        self._warned_overflow = self._overflowed = False
         self.memory_bytes = 0
         self.acknowledged_steps = 0
 
@@ -88,11 +90,12 @@ class Outbox:
                 oldest = self._incoming.popleft()
                 self._incoming_bytes -= oldest.size
                 self._dropped_steps += oldest.steps
+                self._overflowed = True
 
     def encode_incoming(self) -> list[Recording]:
         """Encode and store the oldest queued recordings, up to a maximum per call, and return these recordings."""
         taken: list[Recording] = []
-        # Bounded, so that a fast host cannot keep the link from sending and receiving.
+        # The maximum keeps a fast host program from blocking the link, which must also send and receive.
         while len(taken) < _MAX_ENCODED_PER_CALL and (recording := self._next_incoming()) is not None:
             taken.append(recording)
             try:
@@ -103,10 +106,11 @@ class Outbox:
                 self._count_dropped(recording.steps)
             else:
                 self._store(EncodedTrajectory(recording.sequence, recording.steps, content))
+        self._warn_if_overflowed()
         return taken
 
     def next_batch(self, max_bytes: int) -> list[EncodedTrajectory]:
-        """Return the next trajectories to send, at most ``max_bytes`` in total but at least one if any waits."""
+        """Return the next trajectories to send, at most ``max_bytes`` in total but at least one if any is unsent."""
         self._refill_from_disk()
         trajectories: list[EncodedTrajectory] = []
         size = 0
@@ -130,7 +134,7 @@ class Outbox:
                     self.acknowledged_steps += self._remove_oldest(slots).trajectory.steps
             self._spool.remove_up_to(sequence)
             self._refill_from_disk()
-            # Refilling may read trajectories the server already has, and no later acknowledgement would cover them.
+            # Trajectories just read from disk may be covered by this acknowledgement as well, so check again.
             if not self._unsent or self._unsent[0].trajectory.sequence > sequence:
                 return
 
@@ -143,7 +147,7 @@ class Outbox:
     def persist(self) -> None:
         """Write the trajectories in RAM to disk for the next client instance and release the spool.
 
-        Later recordings are dropped.
+        Recordings that are queued later are dropped.
         """
         with self._lock:
             self._persisted = True
@@ -165,20 +169,23 @@ class Outbox:
             return recording
 
     def _store(self, trajectory: EncodedTrajectory) -> None:
-        """Store a trajectory in RAM, or else on disk; drop the oldest trajectories until RAM or disk has room."""
+        """Store a trajectory in RAM, or on disk at the RAM limit. At both limits, drop the oldest ones first."""
         self._refill_from_disk()
         while not self._fits_in_memory(trajectory):
             if self._try_spool(trajectory):
                 return
             if self._unwritable and self._spool.waiting_steps > 0:
-                # The disk is unwritable but holds older trajectories; making room would drop all of them.
+                # Older trajectories are on a disk that is now unwritable. Drop the new one instead of all of them.
                 self._count_dropped(trajectory.steps)
                 return
             self._drop_oldest()
         self._add_to_memory(_Slot(trajectory, on_disk=False))
 
     def _fits_in_memory(self, trajectory: EncodedTrajectory) -> bool:
-        """Return True if RAM has room. Returns False while older trajectories exist only on disk, to keep the order."""
+        """Return True if the trajectory may be stored in RAM: within the size limit, or as the only trajectory in RAM.
+
+        Returns False while older trajectories exist only on disk, to keep the order.
+        """
         if self._spool.waiting_steps > 0:
             return False
         return self.memory_bytes == 0 or self.memory_bytes + len(trajectory.content) <= self._limit
@@ -206,7 +213,7 @@ class Outbox:
                 kept.append(slot)
             else:
                 self._count_dropped(slot.trajectory.steps)
-        # Segments are read in the order of their first sequence, and these trajectories precede the last segment.
+        # Segments are read in the order of their first sequence number. These trajectories precede the last segment.
         self._spool.close_segment()
         for slot in reversed(kept):
             if slot.on_disk:
@@ -214,7 +221,17 @@ class Outbox:
             elif not self._try_spool(slot.trajectory):
                 self._count_dropped(slot.trajectory.steps)
 
+    def _warn_if_overflowed(self) -> None:
+        """Log the first overflow. Called by the link, because logging could block the host program."""
+        if self._overflowed and not (self._warned_overflow or self._warned_unwritable):
+            self._warned_overflow = True
+            _log.warning(
+                "dropping the oldest steps: the outbox and its spool are full, because the server is unreachable or "
+                "too slow. Further dropped steps are counted but not logged"
+            )
+
     def _drop_oldest(self) -> None:
+        self._overflowed = True
         slot = self._remove_oldest(self._sent or self._unsent)
         self._count_dropped(slot.trajectory.steps)
         self._spool.remove_up_to(slot.trajectory.sequence)
@@ -230,7 +247,7 @@ class Outbox:
         self.memory_bytes += slot.size
 
     def _refill_from_disk(self) -> None:
-        """Read trajectories from disk while RAM is empty or below its limit."""
+        """Read trajectories from disk until the size in RAM reaches the limit; read at least one if RAM is empty."""
         while self.memory_bytes == 0 or self.memory_bytes < self._limit:
             trajectory = self._spool.read_next()
             if trajectory is None:

@@ -1,4 +1,4 @@
-"""Decides when recordings are cut and which model an episode uses, so that experience reaches the learner in time."""
+"""Pacing of a client: when recordings are cut and which model each episode uses."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rl4sys.client.episode import Episode
 from rl4sys.client.model import Model
 
 _MAX_SENT_ENTRIES = 1024
-"""Maximum number of entries for sent recordings; more, for example during an outage, are merged into the last."""
+"""Maximum length of the list of sent recordings; during an outage, others are merged into the last entry."""
 
 
 def _decide_nothing(*arguments: Any) -> None:
-    """Return None: replaces `Episode.decide` if the server makes the decisions."""
+    """Return None. Replaces `Episode.decide` if the server makes the decisions."""
 
 
 @dataclass(frozen=True)
 class DecisionStatistics:
-    """Counters of decisions and models, and the version in use."""
+    """Counters of decisions and models, and the version of the model in use."""
 
     decisions: int
     fallback_decisions: int
@@ -32,10 +32,11 @@ class DecisionStatistics:
 class Pace:
     """Tracks the newest model and the unlearned steps, and decides when recordings are cut.
 
-    *Unlearned* steps are those the newest model was not trained on, in sent recordings and recordings in progress.
-    When their number makes the next update due, all recordings in progress are cut so that the update includes them.
-    They are also cut when a newer model arrives, so that episodes switch to the new model at once. The lock of
-    ``changed`` guards all state and is held briefly.
+    *Unlearned* steps are the steps, in sent recordings and recordings in progress, that the newest model was not
+    trained on. When their number makes the next update due, all recordings in progress are cut, so that the update
+    includes them.
+    Recordings are also cut when a newer model arrives, so that episodes switch to the new model immediately. The lock
+    of ``changed`` guards all state and is held only briefly.
     """
 
     def __init__(self, max_steps: int, max_staleness: int | None = None) -> None:
@@ -72,7 +73,7 @@ class Pace:
             self.changed.notify_all()
 
     def is_newer(self, model: Model) -> bool:
-        """Return True if ``model`` is newer than the current one or of another lineage."""
+        """Return True if there is no current model, or if ``model`` is newer or of another lineage."""
         newest = self.model
         return newest is None or newest.lineage != model.lineage or newest.version < model.version
 
@@ -133,14 +134,14 @@ class Pace:
             return list(self._running)
 
     def wait_until_fresh(self, patience_seconds: float) -> bool:
-        """Wait while another step would be too stale for training. Returns False on timeout."""
+        """Wait for a newer model if the next step would be too stale for training. Returns False on timeout."""
         if patience_seconds <= 0:
             return True
         with self.changed:
             return self.changed.wait_for(lambda: not self._is_too_stale(), patience_seconds)
 
     def wait_for_model(self, timeout_seconds: float, version: int | None) -> bool:
-        """Wait for a model of at least ``version``, or any model if None. Returns False on timeout."""
+        """Wait for a model of at least ``version``; None accepts any model. Returns False on timeout."""
 
         def arrived() -> bool:
             return self.model is not None and (version is None or self.model.version >= version)

@@ -1,7 +1,7 @@
-"""Decisions and recording of their steps as columns: the hot path of a client.
+"""Recorder of a client: makes decisions and records the steps as columns. This is the hot path of a client.
 
-`Recorder` is the class of the native core if it is installed; `NumpyRecorder` is the reference implementation with the
-same interface.
+`Recorder` is the class of the native core if the core is installed, else `NumpyRecorder`, the reference implementation
+with the same interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl4sys._core import Program as CoreProgram
 
 AnyProgram: TypeAlias = "NumpyProgram | CoreProgram"
-"""Executable program of a policy (`SnapshotPolicy.core`), numpy or native like the recorder in use."""
+"""Executable program of a policy (`SnapshotPolicy.core`), in numpy or native to match the `Recorder` in use."""
 
 _WORD = 2**64
 
@@ -35,16 +35,17 @@ class _Step:
     action: int | Array
     log_prob: float
     memory: Array | None = None
-    """Memory of the policy after the decision."""
+    """Recurrent state (memory) of the policy after the decision."""
     reward: float | None = None
 
 
 class NumpyRecorder:
     """Recorder of one episode: decide, commit and reward each step; `take` cuts the recording. Not thread-safe.
 
-    ``mask_size`` is the number of discrete actions over all ``action_size`` parts, or 0 for continuous actions of size
-    ``action_size``. With ``masked``, the action mask is recorded with each row. Steps are numbered throughout the
-    episode. The memory of a policy is zero at the start and after a change to a policy with another memory size.
+    ``action_size`` is the number of action dimensions. ``mask_size`` is the total number of discrete actions over all
+    dimensions, or 0 if actions are continuous. If ``masked`` is True, the action mask is recorded with each row. Steps
+    are numbered throughout the episode. The recurrent state (memory) of the policy starts at zero, and is reset to zero
+    when a policy with another memory size is used.
     """
 
     def __init__(self, input_size: int, mask_size: int, action_size: int, masked: bool) -> None:
@@ -87,19 +88,19 @@ class NumpyRecorder:
     def decide(
         self, program: AnyProgram, observation: Any, mask: Any, draws: Draws
     ) -> tuple[int | Array, float] | None:
-        """Return the action as drawn and its log-probability, and make this decision the pending one.
+        """Return the sampled action and its log-probability, and store them as the pending decision.
 
-        Returns None and keeps the previous pending decision if the policy returns NaN, or if the limit is reached or
-        the observation is not finite; these two cases use no random draw.
+        Returns None and keeps the previous pending decision if the step limit is reached, if the observation is not
+        finite, or if the policy returns NaN. Random numbers are drawn only in the last of these cases.
         """
         row = as_flat_row(observation, self._input_size)
         legal = self._legal(mask)
-        # The agent passes programs in the form of its recorder.
+        # The agent passes numpy programs to numpy recorders and native programs to native recorders.
         program = cast(NumpyProgram, program)
         self._check_fit(program)
         if self.steps >= self._limit or not np.isfinite(row).all():
             return None
-        # A copy: only a committed decision changes the memory.
+        # Use a copy, because only a committed decision may change the memory.
         memory = self._memory.copy()
         action, log_prob = program.decide(row, legal if self._masked else None, draws, memory)
         if math.isnan(log_prob):
@@ -108,7 +109,7 @@ class NumpyRecorder:
         return action, log_prob
 
     def pend(self, observation: Any, mask: Any, action: int | Array, log_prob: float) -> None:
-        """Make a remote decision the pending one. Not available in the native recorder."""
+        """Store a decision of the server as the pending decision. Not available in the native recorder."""
         row, legal = as_flat_row(observation, self._input_size), self._legal(mask)
         self._pending = _Step(row.copy(), legal.copy(), np.copy(action), log_prob)
 
@@ -123,7 +124,7 @@ class NumpyRecorder:
         return self._offset + self.steps - 1
 
     def reward(self, step: int, value: float) -> bool:
-        """Set or replace the reward of a step. Returns False if its recording was already taken."""
+        """Set or replace the reward of a step. Returns False if `take` has already returned this step."""
         step, rounded = _as_uint64("step", step), _as_float32(value)
         if not math.isfinite(rounded):
             raise NumericalError(f"a reward must be a finite float32, got {value}")
@@ -140,9 +141,10 @@ class NumpyRecorder:
     def take(self, row: Any, mask: Any) -> dict[str, Array]:
         """Return the current recording as new arrays and start the next one; a pending decision is discarded.
 
-        ``row`` is the observation after the last action and becomes the last of ``steps + 1`` rows; if it is None,
-        the row and mask of the last step are repeated. A row that is not finite raises `NumericalError` and changes
-        nothing. For policies with memory, the column ``memory`` has one row: the memory before the first step.
+        ``row`` is the observation after the last action and becomes the last of ``steps + 1`` rows. If ``row`` is
+        None, the row and mask of the last step are repeated. A row that is not finite raises `NumericalError` and
+        leaves the recorder unchanged. For recurrent policies, the column ``memory`` has one row: the recurrent state
+        before the first step.
         """
         last_row, last_mask = self._final_row_and_mask(row, mask)
         steps, self._steps, self._pending = self._steps, [], None
@@ -162,9 +164,9 @@ class NumpyRecorder:
         return {name: column for name, column in columns.items() if name != "mask" or self._masked}
 
     def drop(self, steps: int) -> None:
-        """Discard the last ``steps`` of the recording and a pending decision.
+        """Discard the last ``steps`` steps of the recording and a pending decision.
 
-        The memory of the policy is not restored, because earlier memories are not stored.
+        The memory (recurrent state) of the policy is not restored, because its earlier values are not stored.
         """
         steps = _as_uint64("number of steps", steps)
         if steps > self.steps:
@@ -189,7 +191,7 @@ class NumpyRecorder:
     def _check_fit(self, program: NumpyProgram) -> None:
         if program is self._checked_program:
             return
-        # A batch of zero rows reveals the output shapes without random draws, and checks the input size.
+        # An empty batch gives the output shapes without random draws, and checks the input size.
         empty, memory = np.zeros((0, self._input_size), np.float32), np.zeros((0, program.memory_size), np.float32)
         actions, _ = program.act(empty, None, Draws(0), memory)
         mask_size = program.output_size if actions.dtype == np.int64 else 0
@@ -213,7 +215,7 @@ class NumpyRecorder:
         return as_mask(mask, (self._mask_size,))
 
     def _final_row_and_mask(self, row: Any, mask: Any) -> tuple[Array, Array]:
-        """Return the row and mask after the last step."""
+        """Return the observation row and mask after the last step."""
         given = None if row is None else as_flat_row(row, self._input_size)
         legal = self._legal(mask)
         if given is not None:

@@ -11,7 +11,7 @@ from rl4sys.trajectory import MEMORY
 
 @dataclass(frozen=True)
 class Recording:
-    """Consecutive steps of one episode, as columns of the recorder."""
+    """Consecutive steps of one episode, as columns returned by the recorder."""
 
     columns: Columns
     version: int
@@ -21,7 +21,7 @@ class Recording:
     terminated: bool = False
     truncated: bool = False
     sequence: int = 0
-    """Sequence number, assigned when the recording is submitted; 0 before."""
+    """Sequence number, assigned when the recording is submitted; 0 before that."""
     urgent: bool = False
     """True if this recording makes the learner's next update due."""
 
@@ -35,7 +35,10 @@ class Recording:
         return sum(column.nbytes for column in self.columns.values())
 
     def without_last_step(self) -> Recording:
-        """Return a copy without the last step, whose outcome is unknown; its observation becomes the final one."""
+        """Return a copy without the last step, because no observation follows that step.
+
+        The observation of the dropped step becomes the final observation of the copy.
+        """
         columns = {name: column if name == MEMORY else column[:-1] for name, column in self.columns.items()}
         return Recording(columns, self.version, self.episode, self.offset)
 

@@ -30,7 +30,10 @@ class RemoteDecision:
 
 
 class RemotePolicy:
-    """Policy that runs on the server. Requests are sent one at a time: each continues the draws of the previous one."""
+    """Policy that runs on the server.
+
+    Requests are sent one at a time, because each request continues the random draws of the previous one.
+    """
 
     def __init__(self, link: Link, hello: Hello, spec: Spec, timeout_seconds: float) -> None:
         self._link, self._spec, self._layout = link, spec, Layout(spec)
@@ -45,7 +48,7 @@ class RemotePolicy:
             try:
                 reply = self._link.act(request, self._timeout_seconds)
             except grpc.RpcError as problem:
-                raise ConnectionError(f"the server made no decision: {_reason(problem)}") from problem
+                raise ConnectionError(f"the server returned no action: {_reason(problem)}") from problem
             draws.restore({"key": request.draws_key, "counter": reply.draws_counter})
         return self._read_reply(reply, mask)
 
@@ -77,7 +80,7 @@ class RemotePolicy:
         if drawn.dtype != np.dtype(action.dtype):
             raise ConnectionError(f"the action from the server is {drawn.dtype}; expected {action.dtype}")
         if not (np.isfinite(drawn).all() and math.isfinite(log_prob)):
-            raise ConnectionError("the action or its log-probability from the server is not finite")
+            raise ConnectionError("the action from the server or its log-probability is not finite")
         if isinstance(action, Box):
             return
         if not in_range(action, drawn[None]) or not (
@@ -87,6 +90,6 @@ class RemotePolicy:
 
 
 def _reason(problem: grpc.RpcError) -> str:
-    # The raised object is also a grpc.Call; only the exception type is documented.
+    # gRPC raises an object that is also a grpc.Call, but documents only the type RpcError.
     call = problem if isinstance(problem, grpc.Call) else None
     return f"{call.details()} ({call.code().name})" if call is not None else repr(problem)

@@ -1,4 +1,4 @@
-"""Observation and action spaces of a client, from its config or from space objects, as a Spec.
+"""Conversion of observation and action spaces, from the client config or from space objects, to a Spec.
 
 Gymnasium spaces are recognized by their attributes: the client does not import Gymnasium.
 """
@@ -27,14 +27,14 @@ _DTYPES = ("float32", "int64", "bool", "uint8", "int8", "int16", "int32", "uint1
 class Spaces:
     """Spec of a client, and the number that the host program gives to the first discrete action (``start``).
 
-    For MultiDiscrete actions ``start`` is an array with the shape and dtype of the host's action.
+    For MultiDiscrete actions ``start`` is an array with the shape and dtype of an action of the host program.
     """
 
     spec: Spec
     start: int | Array = 0
 
     def decode_action(self, indices: Array) -> Any:
-        """Convert indices from 0 to an action of the host."""
+        """Convert action indices, counted from 0, to an action of the host program."""
         if isinstance(self.start, int):
             return indices + self.start
         return (indices.reshape(self.start.shape) + self.start).astype(self.start.dtype)
@@ -42,7 +42,7 @@ class Spaces:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Observation and action spaces as written in a client's config; None if not given."""
+    """Observation and action spaces as written in a client's config; a space that is not given is None."""
 
     observation: Any = None
     action: Any = None
@@ -50,11 +50,11 @@ class Sizes:
 
 
 def make_spaces(sizes: Sizes, observation_space: Any = None, action_space: Any = None) -> Spaces:
-    """Return the spaces given as arguments, or else in the config. Raises `ConfigError` if the two contradict."""
+    """Return the spaces given as arguments, or else in the config. Raises `ConfigError` if their shapes differ."""
     if isinstance(observation_space, Spec):
         return Spaces(observation_space)
     observation = _either("observation", _boxes(observation_space), _written_observation(sizes.observation))
-    action = _either("action", _action(action_space), _written_action(sizes.action))
+    action = _either("action", _action(action_space), written_action(sizes.action))
     if not observation or action is None:
         raise ConfigError(_missing(observation_missing=not observation, action_missing=action is None))
     if sizes.mask or MASK in observation:
@@ -65,7 +65,7 @@ def make_spaces(sizes: Sizes, observation_space: Any = None, action_space: Any =
 
 
 def make_legalizer(spaces: Spaces) -> Callable[[Any], Any] | None:
-    """Return the function that converts a drawn action to a legal one for the host; None if none is needed."""
+    """Return the function that converts a sampled action to a legal action of the host, or None if not needed."""
     action = spaces.spec.action
     if isinstance(action, Box):
         low, high = action.bounds()
@@ -108,7 +108,7 @@ def _either(noun: str, given: Any, written: Any) -> Any:
 
 
 def _outline(space: Space | Mapping[str, Space]) -> Any:
-    """Return only the shapes of a space: bounds and dtypes may be given only in the config or only as arguments."""
+    """Return the shapes of a space, without bounds and dtypes, which the config or the arguments may omit."""
     if not isinstance(space, Mapping):
         return space_summary(space)
     outlines = {name: _outline(part) for name, part in space.items() if name != MASK}
@@ -130,10 +130,12 @@ def _written_box(written: Any, at: str) -> Box:
         return _bounded(_shape(written, at), "float32", {}, at)
     unknown = set(written) - _BLOCK
     if unknown or "shape" not in written:
-        raise ConfigError(f"{at} is {dict(written)!r:.80}; its block takes shape and optionally dtype, low and high")
+        raise ConfigError(
+            f"{at} is {dict(written)!r:.80}; expected a block with shape and optionally dtype, low and high"
+        )
     dtype = str(written.get("dtype", "float32"))
     if dtype not in _DTYPES:
-        raise ConfigError(f"{at}.dtype is {dtype!r}; it should be one of {', '.join(_DTYPES)}")
+        raise ConfigError(f"{at}.dtype is {dtype!r}; expected one of {', '.join(_DTYPES)}")
     return _bounded(_shape(written["shape"], at), dtype, written, at)
 
 
@@ -150,7 +152,7 @@ def _written_bound(written: Any, otherwise: float, at: str) -> tuple[float, ...]
     try:
         return (otherwise,) if written is None else _bound(np.asarray(written, np.float32))
     except (TypeError, ValueError) as problem:
-        raise ConfigError(f"{at} is {written!r:.80}; it should be a number, or a list of them") from problem
+        raise ConfigError(f"{at} is {written!r:.80}; expected a number or a list of numbers") from problem
 
 
 def _shape(written: Any, at: str) -> tuple[int, ...]:
@@ -159,28 +161,34 @@ def _shape(written: Any, at: str) -> tuple[int, ...]:
     except TypeError:
         shape = ()
     if not shape or min(shape) < 1 or isinstance(written, bool):
-        raise ConfigError(f"{at} is {written!r:.80}; it should be a size such as 8, or a shape such as [84, 84, 4]")
+        raise ConfigError(f"{at} is {written!r:.80}; expected a size such as 8, or a shape such as [84, 84, 4]")
     return shape
 
 
-def _written_action(written: Any) -> Space | None:
+def written_action(written: Any) -> Space | None:
+    """Convert the ``action`` setting of a config to an action space; None if the setting is None.
+
+    Raises `ConfigError` if the setting is invalid.
+    """
     if written is None:
         return None
     if isinstance(written, Mapping):
         if set(written) - {"size", "low", "high"} or "size" not in written:
-            raise ConfigError(f"action is {dict(written)!r:.80}; its block takes size and optionally low and high")
+            raise ConfigError(
+                f"action is {dict(written)!r:.80}; expected a block with size and optionally low and high"
+            )
         return _bounded(_shape(written["size"], "action.size"), "float32", written, "action")
     counts = written if isinstance(written, list | tuple) else [written]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise ConfigError(
-            f"action is {written!r:.80}; it should be the number of discrete actions, a list of numbers "
+            f"action is {written!r:.80}; expected the number of discrete actions, a list of numbers "
             "(MultiDiscrete), or a block with size (Box)"
         )
     return MultiDiscrete(tuple(counts)) if counts is written else Discrete(written)
 
 
 def _boxes(space: Any) -> dict[str, Box]:
-    """Convert a space object to boxes by name."""
+    """Convert an observation space to boxes by observation name."""
     if space is None:
         return {}
     if isinstance(space, int):
@@ -191,7 +199,7 @@ def _boxes(space: Any) -> dict[str, Box]:
     parts = getattr(space, "spaces", space)
     if isinstance(parts, Mapping):
         boxes = {str(name): _box(part) for name, part in parts.items() if name != GYMNASIUM_MASK}
-        # Placeholder: the size of the mask follows from the action space, unknown here.
+        # Placeholder: the size of the mask follows from the action space, which is unknown here.
         return boxes | ({MASK: Box((1,), "bool")} if GYMNASIUM_MASK in parts else {})
     return {STATE: _box(space)}
 
@@ -201,7 +209,7 @@ def _box(space: Any) -> Box:
         return space
     if not _is_gymnasium_box(space):
         raise SpecError(
-            f"observations of {space} cannot be sent by a client; use Box, or a Dict of Boxes (Discrete as one-hot)"
+            f"a client cannot send observations of {space}; use Box, or a Dict of Boxes (encode Discrete as one-hot)"
         )
     dtype = "float32" if space.dtype.kind == "f" else str(space.dtype)
     return Box(tuple(space.shape), dtype, _bound(space.low), _bound(space.high))
@@ -211,7 +219,7 @@ def _action(space: Any) -> Space | None:
     if space is None or isinstance(space, Box | Discrete | MultiDiscrete):
         return space
     if isinstance(space, int | list | tuple):
-        return _written_action(space)
+        return written_action(space)
     if _is_multi_discrete(space):
         return MultiDiscrete(tuple(space.nvec.ravel().tolist()))
     if _is_multi_binary(space):

@@ -1,9 +1,9 @@
-"""Trajectories on disk while the server is unreachable: a queue of segment files owned by one process.
+"""Spool: queue of trajectories on disk, in segment files owned by one process, while the server is unreachable.
 
-A segment is a sequence of frames, each with a header (sequence, steps, length, checksum) and content. A segment is
-named by its first sequence and removed when all its trajectories are acknowledged. The owner holds a file lock on the
-directory, which distinguishes spools in use from those of terminated processes. The C++ client uses the same format,
-so either client can send the spool of the other.
+A segment is a sequence of frames, each with a header (sequence number, steps, length, checksum) and content. A segment
+is named by its first sequence number and removed when all its trajectories are acknowledged. The owner holds a file
+lock on the directory, which distinguishes spools in use from those of terminated processes. The C++ client uses the
+same format, so either client can send the spool of the other.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Segment:
 
 
 class Spool:
-    """FIFO queue of trajectories on disk, not thread-safe. Only `append` raises OSError; a failed one changes nothing.
+    """FIFO queue of trajectories on disk, not thread-safe. Only `append` raises OSError; it then changes nothing.
 
-    No files are created before the first trajectory.
+    No files are created before the first trajectory is appended.
     """
 
     def __init__(self, directory: Path, max_bytes: int, hello: bytes) -> None:
@@ -83,7 +83,7 @@ class Spool:
 
     @property
     def free_bytes(self) -> int:
-        """Number of bytes that may still be written."""
+        """Number of bytes that can be written before the size limit is reached."""
         return self._max_bytes - self.bytes
 
     @staticmethod
@@ -92,7 +92,7 @@ class Spool:
         return _HEADER.size + len(trajectory.content)
 
     def append(self, trajectory: EncodedTrajectory) -> None:
-        """Append a trajectory. The caller checks `free_bytes`."""
+        """Append a trajectory. The caller must check `free_bytes` first."""
         frame = _header(trajectory) + trajectory.content
         segment, file = self._segment_for(trajectory.sequence)
         try:
@@ -102,7 +102,7 @@ class Spool:
             raise
         if written < len(frame):
             self._close_damaged_segment(segment)
-            raise OSError(errno.ENOSPC, f"no space left for {self._directory}")
+            raise OSError(errno.ENOSPC, f"no space left on the disk of the spool {self._directory}")
         segment.size += len(frame)
         segment.steps += trajectory.steps
         segment.last_sequence = trajectory.sequence
@@ -110,13 +110,13 @@ class Spool:
         self.waiting_steps += trajectory.steps
 
     def close_segment(self) -> None:
-        """Make the next trajectory start a new segment."""
+        """Close the current segment, so that the next trajectory starts a new one."""
         if self._writing is not None:
             self._writing.close()
             self._writing = None
 
     def read_next(self) -> EncodedTrajectory | None:
-        """Read the oldest unread trajectory. It stays on disk until `remove_up_to`."""
+        """Read the oldest unread trajectory, or return None. It stays on disk until `remove_up_to` deletes it."""
         while self.waiting_steps > 0:
             segment = self._segments[self._reading]
             trajectory = _read(segment, self._position) if segment.steps > 0 else None
@@ -128,12 +128,12 @@ class Spool:
             self._skip_rest_of(segment)
             self._reading, self._position = self._reading + 1, 0
             if self._reading == len(self._segments):
-                # This segment is no longer read, so the next trajectory needs a new one.
+                # Reading has passed this segment, so the next trajectory needs a new segment.
                 self.close_segment()
         return None
 
     def remove_up_to(self, sequence: int) -> None:
-        """Delete the segments that were read and contain no sequence above ``sequence``."""
+        """Delete the segments that were read and contain no sequence number above ``sequence``."""
         while self._segments and self._segments[0].steps == 0 and self._segments[0].last_sequence <= sequence:
             segment = self._segments.popleft()
             self.bytes -= segment.size
@@ -205,7 +205,7 @@ class Spool:
             return
         _make_private(self._directory)
         if not self._acquire_lock():
-            raise OSError(f"{self._directory} is in use by another process")
+            raise OSError(f"the spool {self._directory} is in use by another process")
         try:
             (self._directory / _HELLO).write_bytes(self._hello)
         except OSError:
@@ -247,7 +247,7 @@ def abandoned_spools(home: Path) -> Iterator[Spool]:
 
 
 def _make_private(directory: Path) -> None:
-    """Create the directory and its parents with mode 700. Raises OSError if an existing one may be of another user."""
+    """Create the directory and its parents with mode 700. Raises OSError if another user may own an existing one."""
     for path in [*reversed(directory.parents), directory]:
         if not path.exists():
             path.mkdir(mode=0o700)
@@ -256,9 +256,9 @@ def _make_private(directory: Path) -> None:
 
 
 def _is_owned(directory: Path) -> bool:
-    """Return True if no other user can have created the directory or one above it.
+    """Return True if no other user can have created the directory or one of its parents.
 
-    The content of a spool is sent in the name of this user.
+    This check is needed because the content of a spool is sent in the name of this user.
     """
     return not any(_is_foreign(path) for path in (directory, *directory.absolute().parents))
 

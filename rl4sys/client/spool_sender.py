@@ -25,7 +25,7 @@ def _reject_recording(recording: Recording) -> bytes:
 
 
 class SpoolSender:
-    """Sends the spool of a terminated client instance over its own stream, next to the main connection."""
+    """Sends the spool of a terminated client instance on a separate stream, next to the main connection."""
 
     def __init__(self, spool: Spool, open_stream: Callable[[Deliver], Stream], deliver: Deliver) -> None:
         self._spool, self._outbox = spool, Outbox(_MEMORY_BYTES, spool, _reject_recording)
@@ -35,9 +35,9 @@ class SpoolSender:
         try:
             hello = Hello.FromString(spool.hello)
         except DecodeError:
-            self._mark_refused("its hello message cannot be parsed")
+            self._mark_refused("its Hello message cannot be parsed")
             return
-        # Remote clients receive no models; only acknowledgements are needed here.
+        # The server sends no models to remote clients; this stream needs only acknowledgements.
         hello.remote = True
         self._connection = Connection(open_stream(deliver), self._outbox, 1)
         self._connection.stream.send(ClientMessage(hello=hello))
@@ -63,7 +63,7 @@ class SpoolSender:
             return False
         if time.monotonic() - self._last_message_at > WELCOME_TIMEOUT_SECONDS:
             if self._connection.welcome is not None:
-                self._mark_refused("the server did not acknowledge it")
+                self._mark_refused("the server did not acknowledge its trajectories in time")
             return False
         self._connection.send_waiting()
         return True

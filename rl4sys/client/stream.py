@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rl4sys.client.config import ServerConnectionConfig
 
 _OPTIONS: list[tuple[str, Any]] = [
-    # Unanswered pings reveal a network that drops all packets.
+    # Unanswered pings detect a network that drops all packets.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # One attempt per channel: the link decides when to retry.
@@ -36,22 +36,22 @@ _JOIN_SECONDS = 1.0
 
 
 def _ignore() -> None:
-    """Do nothing; the default of `Received.consume` for streams without flow control."""
+    """Do nothing. Default of `Received.consume` for streams without flow control."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A message from the server."""
+    """Event that delivers a message from the server."""
 
     stream: Stream
     message: ServerMessage
     consume: Callable[[], None] = _ignore
-    """Function to call after processing the message. The stream stops reading while too many are unprocessed."""
+    """Function to call after processing the message. The stream pauses while too many messages are unprocessed."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """End of a stream; ``code`` is the gRPC status, OK if the server closed the stream."""
+    """Event that reports the end of a stream; ``code`` is the gRPC status, OK if the server closed the stream."""
 
     stream: Stream
     code: str
@@ -66,7 +66,7 @@ Deliver: TypeAlias = Callable[[Event], None]
 
 
 class Stream(Protocol):
-    """Protocol of a connection to a server; tests provide their own implementations."""
+    """Protocol of a bidirectional connection to a server; tests provide their own implementations."""
 
     @property
     def ready(self) -> bool:
@@ -75,7 +75,7 @@ class Stream(Protocol):
     def send(self, message: ClientMessage) -> None: ...
 
     def act(self, request: ActRequest, timeout_seconds: float) -> ActReply:
-        """Request one decision from the server; thread-safe. Raises `grpc.RpcError`."""
+        """Request one decision from the server; thread-safe. Raises `grpc.RpcError` if the call fails."""
 
     def close(self) -> None: ...
 
@@ -134,7 +134,7 @@ class GrpcStream:
                 self._deliver(Received(self, message, self._unconsumed.release))
         except grpc.RpcError:
             pass
-        # After a cancellation by `close`, the channel may be closed and the code missing.
+        # After a cancellation by `close`, the channel may be closed and the status code missing.
         code, details = self._call.code(), self._call.details()
         self._deliver(Ended(self, code.name if code is not None else "UNKNOWN", details or ""))
 

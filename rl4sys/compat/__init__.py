@@ -1,1 +1,1 @@
-"""Names of the designs that RL4Sys is based on, one module or package per design."""
+"""Public names of the designs that RL4Sys is based on, with one module or package per design."""

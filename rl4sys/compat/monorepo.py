@@ -1,10 +1,10 @@
-"""Names of the mono-repo document: trainer, checkpoint manager, tracker and tools over the parts that do the work.
+"""Classes of the mono-repo document (trainer, checkpoint manager, tracker, tools), implemented with RL4Sys modules.
 
 ====================================  =====================================================
-name                                  command or module that does the same
+name                                  equivalent command or module
 ====================================  =====================================================
 `Trainer`                             ``rl4sys train``, `training.loop`
-`DistributedTrainer`                  none yet; raises an error that says so
+`DistributedTrainer`                  not supported; raises `ConfigError`
 `CheckpointManager`                   `runs.checkpoint`
 `ExperimentTracker`                   ``rl4sys list`` and ``rl4sys compare``, `runs.store`
 `ReproducibilityChecker`              ``rl4sys verify``
@@ -50,6 +50,7 @@ from rl4sys.runs.summary import RunSummary, read_summary
 from rl4sys.sweeps.ask_tell import AskTellSearch
 from rl4sys.training.loop import TrainingLoop
 from rl4sys.training.progress import LoggingObserver, Progress
+from rl4sys.training.session import open_loop
 from rl4sys.verification.report import VerificationReport
 from rl4sys.verification.verify import verify
 
@@ -59,7 +60,7 @@ ROOT = Path("experiments")
 
 
 class Trainer:
-    """Trains a config file, as ``rl4sys train`` does; a run directory with a checkpoint is resumed."""
+    """Trains the experiment of a config file as ``rl4sys train`` does. If ``config_path`` is a run, it is resumed."""
 
     def __init__(self, config_path: str | Path, root: str | Path = ROOT) -> None:
         path = Path(config_path)
@@ -69,9 +70,9 @@ class Trainer:
         self._loop: TrainingLoop | None = None
 
     def train(self) -> Progress:
-        """Train to the end, or to a `stop`, and return the progress."""
+        """Train until all steps are taken or `stop` is called, and return the progress."""
         with self._run.locked():
-            self._loop = self._build()
+            self._loop = open_loop(self._run, TrainingLoop, LoggingObserver())
             return self._loop.progress() if self._loop.progress().finished else self._loop.train()
 
     def stop(self) -> None:
@@ -81,20 +82,8 @@ class Trainer:
 
     @property
     def global_step(self) -> int:
-        """Steps taken so far; 0 before `train`."""
+        """Number of steps taken so far; 0 before `train` is called."""
         return self._loop.progress().steps if self._loop else 0
-
-    def _build(self) -> TrainingLoop:
-        resumes = bool(self._run.checkpoints.names())
-        try:
-            loop = TrainingLoop(self._run, LoggingObserver())
-        except Exception:
-            if not resumes:
-                self._run.discard()
-            raise
-        if resumes:
-            loop.resume()
-        return loop
 
 
 class DistributedTrainer(Trainer):
@@ -113,7 +102,7 @@ def _create_run(source: str, root: Path) -> Run:
 
 
 class CheckpointManager:
-    """Checkpoints of a training loop of one's own, in the format of RL4Sys: JSON and safetensors, never pickle."""
+    """Checkpoints of a custom training loop, in the format of RL4Sys: JSON and safetensors, never pickle."""
 
     def __init__(self, experiment_dir: str | Path) -> None:
         self.experiment_dir = Path(experiment_dir)
@@ -123,11 +112,12 @@ class CheckpointManager:
     def save(self, trainer_state: Mapping[str, Any], name: str = "checkpoint") -> Path:
         """Save the state as ``name_STEP`` with the global random states, link ``latest`` to it, and return its path.
 
-        ``trainer_state`` has algorithm and buffer (objects with ``save_checkpoint()``), global_step, episode, metrics.
+        ``trainer_state`` must have algorithm and buffer (objects with ``save_checkpoint()``), global_step, episode and
+        metrics.
         """
         missing = [key for key in _STATE_KEYS if key not in trainer_state]
         if missing:
-            raise ConfigError(f"trainer_state has no {', '.join(missing)}; it needs {', '.join(_STATE_KEYS)}")
+            raise ConfigError(f"trainer_state lacks {', '.join(missing)}; expected the keys {', '.join(_STATE_KEYS)}")
         checkpoint = {key: trainer_state[key] for key in _STATE_KEYS}
         for key in ("algorithm", "buffer"):
             checkpoint[key] = trainer_state[key].save_checkpoint()
@@ -139,14 +129,14 @@ class CheckpointManager:
         return self.checkpoint_dir / saved
 
     def load_latest(self) -> dict[str, Any] | None:
-        """Return the checkpoint saved last, with tensors, arrays and tuples as they were; None if there is none."""
+        """Return the last saved checkpoint with its tensors, arrays and tuples, or None if no checkpoint exists."""
         if not (self.checkpoint_dir / LATEST).exists():
             return None
         checkpoint: dict[str, Any] = from_plain(self._store.load(self._store.resolve(LATEST)).state)
         return checkpoint
 
     def auto_save(self, trainer_state: Mapping[str, Any], frequency: int = 10_000) -> Path | None:
-        """Save if ``global_step`` is a multiple of ``frequency``."""
+        """Save if ``global_step`` is a multiple of ``frequency``; return the path, or None if nothing was saved."""
         return self.save(trainer_state, "auto") if trainer_state["global_step"] % frequency == 0 else None
 
 
@@ -163,7 +153,7 @@ class ExperimentTracker:
     def register_experiment(self, config: Any, exp_dir: str | Path) -> dict[str, Any]:
         """Add an experiment below ``root`` to the index and return its metadata.
 
-        A directory that is no run yet, of a training loop of one's own, becomes one: config and provenance are written.
+        If the directory is not a run, because a custom training loop wrote it, config and provenance are added.
         """
         path = Path(exp_dir)
         if not Run.exists(path):
@@ -203,15 +193,15 @@ class ReproducibilityChecker:
     """Repeats runs and compares the results bit for bit."""
 
     def verify_experiment(self, exp_dir: str | Path) -> VerificationReport:
-        """Repeat a run from its config and seed; ``identical`` of the report tells the result."""
+        """Repeat a run from its config and seed; ``identical`` of the report is True if all results are equal."""
         return verify(Run.open(Path(exp_dir)))
 
 
 class AutoTuner:
-    """Bayesian search over settings: suggests configs, and learns from their performance.
+    """Bayesian search over settings: suggests settings and uses the reported performance for later suggestions.
 
     ``search`` has a range or a list of values for each setting, as in a study: ``{"algorithm.lr": {"low": 1e-5, "high":
-    1e-2, "log": True}}``. The results are kept in ``directory``.
+    1e-2, "log": True}}``. The results are stored in ``directory``.
     """
 
     def __init__(
@@ -224,28 +214,32 @@ class AutoTuner:
         self._search = AskTellSearch(search, Path(directory), direction, seed)
 
     def suggest_next_config(self, history: Iterable[tuple[Mapping[str, Any], float]] = ()) -> dict[str, Any]:
-        """Return the next settings to try. ``history`` has further results: pairs of settings and performance."""
+        """Return the next settings to try. ``history`` adds earlier results: pairs of settings and performance."""
         self._search.tell_all(history)
         return self._search.ask()
 
     def update_with_result(self, config: Mapping[str, Any], performance: float) -> None:
-        """Store the performance of settings."""
+        """Store the performance of the settings in ``config``."""
         self._search.tell(config, performance)
 
 
 class DebugMode(UpdateChecks):
-    """Checks around ``algorithm.update``: ``algorithm.update = DebugMode(algorithm).wrap_update(algorithm.update)``."""
+    """Checks of each call of ``algorithm.update``.
+
+    Enable them with ``algorithm.update = DebugMode(algorithm).wrap_update(algorithm.update)``.
+    """
 
 
 class TrainingMonitor:
-    """Alerts on metrics of a training loop of one's own, sent with the settings of the ``alerts`` block.
+    """Alerts on the metrics of a custom training loop.
 
-    ``alerts`` has the keys of that block, such as ``{"command": ["notify-send", "alert"]}``. To add a condition, put a
-    function of the metrics into ``alert_conditions``. Call `close` at the end to wait for delivery.
+    ``alerts`` has the settings of the config block of the same name, such as ``{"command": ["notify-send", "alert"]}``.
+    To add a condition, add a function of the metrics to ``alert_conditions``. Call `close` at the end to wait until all
+    alerts are sent.
     """
 
     def __init__(self, alerts: Mapping[str, Any] | None = None, threshold: float = -math.inf) -> None:
-        """``threshold`` is the reward below which progress counts as slow."""
+        """Create a monitor; the condition slow_progress is true for a reward below ``threshold``."""
         self.metrics_buffer: deque[Mapping[str, float]] = deque(maxlen=1000)
         self.alert_conditions: dict[str, Callable[[Mapping[str, float]], bool]] = {
             "nan_loss": lambda metrics: not math.isfinite(metrics.get("loss", 0.0)),
@@ -255,7 +249,7 @@ class TrainingMonitor:
         self._delivery = Delivery(parse(AlertConfig, alerts or {}, "alerts"))
 
     def check_alerts(self, metrics: Mapping[str, float]) -> list[str]:
-        """Send an alert for each condition that holds, and return the names of these."""
+        """Send an alert for each condition that is true, and return the names of these conditions."""
         self.metrics_buffer.append(metrics)
         active = [name for name, condition in self.alert_conditions.items() if condition(metrics)]
         for name in active:
@@ -272,7 +266,7 @@ class TrainingMonitor:
         )
 
     def close(self) -> None:
-        """Wait for alerts that are being sent, and log failures."""
+        """Wait until all pending alerts are sent, and log failed deliveries."""
         self._delivery.close()
         for error in self._delivery.errors():
             _log.warning("%s", error)
@@ -292,7 +286,7 @@ class ExperimentCleaner:
         self.root = Path(root)
 
     def cleanup_old_experiments(self, keep_best_n: int = 10, keep_recent_days: int = 30) -> list[Path]:
-        """Clean up all but the best experiments of each environment and the recent ones; return those cleaned up."""
+        """Clean up old experiments, except the best of each environment; return the directories of the cleaned ones."""
         rules = CleanupRules(keep_best_n, timedelta(days=keep_recent_days))
         plan = plan_cleanup(RunStore(self.root).runs(), rules, datetime.now())
         for path in plan.strip:

@@ -1,4 +1,4 @@
-"""Load, compose, override, validate and migrate configs. Imports no torch."""
+"""Loading, composition, overriding, validation and migration of configs. Does not import torch."""
 
 from rl4sys.config.files import SHIPPED, VERSION, find, inherited, load, read, shipped_names
 from rl4sys.config.model import OTHER_NAMES, Config, did_you_mean, parse

@@ -1,12 +1,14 @@
 """Config files: search by path or shipped name, reading, and composition with ``extends``.
 
 A file may list parents (``extends: [algorithms/ppo, environments/cartpole]``): names of shipped files, or paths
-relative to the file. Parents are merged in order, then the file's own settings.
+relative to the file. Later parents override earlier ones, and the settings of the file override all parents.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 from rl4sys.config.model import did_you_mean
 from rl4sys.config.settings import Settings, merged
@@ -29,9 +31,10 @@ _SINGULAR = {"experiments": "experiment", "sweeps": "sweep", "studies": "study"}
 
 
 def find(name_or_path: str, beside: Path | None = None, group: str = "experiments") -> Path:
-    """Find a config file: a path, a path relative to ``beside``, or the name of a shipped file of ``group``.
+    """Return the path of a config file, given as a path, or as the name of a shipped file of ``group``.
 
-    Shipped files are also found by a path such as configs/experiments/ppo_cartpole.yaml.
+    A relative path is searched for in ``beside`` and the working directory. A path that begins with ``configs/`` is
+    also searched for in the package.
     """
     shipped = [SHIPPED / folder / f"{name_or_path}.yaml" for folder in (group, ".")]
     if name_or_path.startswith(f"{SHIPPED.name}/"):
@@ -55,22 +58,51 @@ def _is_file(path: Path) -> bool:
 
 
 def shipped_names(group: str) -> list[str]:
-    """List the names of the shipped files of a group."""
+    """List the names of the shipped files of a group, such as experiments."""
     return sorted(path.stem for path in (SHIPPED / group).glob("*.yaml"))
 
 
 def _load(path: Path, seen: tuple[Path, ...]) -> Settings:
     if path.resolve() in seen:
         raise ConfigError(f"{path} extends itself through {' → '.join(p.name for p in seen)}; remove one `extends`")
-    settings = read(path)
+    settings = _with_dataset_paths(read(path), path.parent)
     return merged(inherited(settings, path, seen), settings)
 
 
+_DATASET_PATH = re.compile(
+    r"((fixed|sweep|search|policies\.[^.]+)\.)?(dataset|warm_start\.dataset|buffer\.pools\.[^.]+\.dataset)\.path(\.choices)?"
+)
+"""Pattern of the settings that contain the path of a dataset, in experiments, sweeps, studies and server configs."""
+
+
+def _with_dataset_paths(settings: Any, folder: Path, at: str = "") -> Any:
+    """Return the settings of a config file in ``folder`` with absolute paths to the datasets in this folder.
+
+    Other paths remain unchanged: they are relative to the current directory, or they are ids of Minari datasets.
+    """
+    if isinstance(settings, dict):
+        below = f"{at}." if at else ""
+        return {key: _with_dataset_paths(value, folder, f"{below}{key}") for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [_with_dataset_paths(value, folder, at) for value in settings]
+    if isinstance(settings, str) and _DATASET_PATH.fullmatch(at) and _exists(folder / settings):
+        return str((folder / settings).resolve())
+    return settings
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        # Raised for example if the name is too long for a path, or contains a null character.
+        return False
+
+
 def inherited(settings: Settings, path: Path, seen: tuple[Path, ...] = ()) -> Settings:
-    """Return the merged settings of all parents of a file."""
+    """Return the merged settings of all files in the list ``extends`` of ``settings``, read from the file ``path``."""
     parents = settings.get("extends", [])
     if not isinstance(parents, list) or not all(isinstance(p, str) for p in parents):
-        raise ConfigError(f"{path}: extends is {parents!r}; it should be a list of names or paths")
+        raise ConfigError(f"{path}: extends is {parents!r}; expected a list of names or paths")
     base: Settings = {}
     for parent in parents:
         base = merged(base, _load(find(parent, path.parent), (*seen, path.resolve())))
@@ -85,6 +117,6 @@ def read(path: Path) -> Settings:
         raise ConfigError(f"cannot read {path}: {problem}") from problem
     settings = parse_yaml(text, str(path))
     if not isinstance(settings, dict):
-        holds = "is empty" if settings is None else f"holds {type(settings).__name__}, not a block of settings"
+        holds = "is empty" if settings is None else f"contains a {type(settings).__name__}, not a block of settings"
         raise ConfigError(f"{path} {holds}; write blocks such as `algorithm: {{name: ppo}}`")
     return settings

@@ -1,7 +1,7 @@
 """Migration of settings from an older config version to the current one, with a list of changes.
 
-A config format has one *step* per version: a function from a `Draft` of this version to the next one. Files of
-a later version are rejected.
+A migration step converts a `Draft` from one version to the next. A config whose version is later than the current one
+is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True)
 class Change:
-    """Change of one setting, by dotted key: moved from ``old`` to ``new``, added (``old`` is None) or removed."""
+    """Change of one setting, by dotted key: moved, added (``old`` is None) or removed (``new`` is None)."""
 
     old: str | None
     new: str | None
@@ -37,7 +37,7 @@ class Change:
 
 
 class Draft:
-    """Settings during a migration, and the changes so far."""
+    """Settings that are being migrated, and the list of changes made so far."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings: Settings = copy.deepcopy(dict(settings))
@@ -56,7 +56,7 @@ class Draft:
         return self.get(dotted, _MISSING) is not _MISSING
 
     def move(self, old: str, new: str, value: Any = _MISSING) -> None:
-        """Move a setting to another key, with another value if one is given. Does nothing if ``old`` is not set."""
+        """Move a setting to the key ``new`` and set it to ``value`` if given. Do nothing if ``old`` is not set."""
         if not self.has(old):
             return
         value = self.get(old) if value is _MISSING else value
@@ -74,7 +74,7 @@ class Draft:
         self.changes.append(Change(None, new, value))
 
     def drop(self, old: str, reason: str) -> None:
-        """Remove a setting and record the reason. Does nothing if ``old`` is not set."""
+        """Remove a setting and record the reason. Do nothing if ``old`` is not set."""
         if self.has(old):
             self._remove(old)
             self.changes.append(Change(old, None, reason=reason))
@@ -85,7 +85,7 @@ class Draft:
         for block in blocks:
             place = place.setdefault(block, {})
             if not isinstance(place, dict):
-                raise ConfigError(f"{block} is {place!r:.80}; it should be a block of settings")
+                raise ConfigError(f"{block} is {place!r:.80}; expected a block of settings")
         place[name] = value
 
     def _remove(self, dotted: str) -> None:
@@ -98,11 +98,11 @@ class Draft:
 
 
 Step: TypeAlias = Callable[[Draft], None]
-"""Migrates a draft by one version."""
+"""Function that converts a draft from one config version to the next."""
 
 
 def migrate(settings: Mapping[str, Any], steps: Mapping[int, Step], unmarked: int, current: int = VERSION) -> Draft:
-    """Migrate settings to version ``current``; settings without a version count as version ``unmarked``."""
+    """Migrate settings to version ``current``. Settings without a version are assumed to have version ``unmarked``."""
     draft = Draft(settings)
     for version in range(read_version(settings, unmarked, current), current):
         steps[version](draft)
@@ -111,10 +111,10 @@ def migrate(settings: Mapping[str, Any], steps: Mapping[int, Step], unmarked: in
 
 
 def read_version(settings: Mapping[str, Any], unmarked: int, current: int = VERSION) -> int:
-    """Return the version of the settings. Raises `ConfigError` if this release does not support it."""
+    """Return the version of the settings. Raises `ConfigError` if this release does not support the version."""
     version = settings.get("version", unmarked)
     if not isinstance(version, int) or isinstance(version, bool) or version < 0:
-        raise ConfigError(f"version is {version!r}; it should be a whole number such as {current}")
+        raise ConfigError(f"version is {version!r}; expected an integer such as {current}")
     if version > current:
         raise ConfigError(
             f"the config has version {version}, but rl4sys {__version__} supports only versions up to {current}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -22,7 +23,7 @@ class Config(BaseModel):
     def _reject_booleans_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         annotation = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and (annotation in (int, float) or set(get_args(annotation)) & {int, float}):
-            raise ValueError("Input should be a number, not true or false")
+            raise ValueError("expected a number, not true or false")
         return value
 
 
@@ -30,9 +31,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(model: type[Model], settings: Any, at: str = "") -> Model:
-    """Validate settings as ``model``. The `ConfigError` lists every mistake by its dotted key, prefixed with ``at``."""
+    """Validate settings as ``model``. Raises a `ConfigError` that lists all invalid keys, prefixed with ``at``."""
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"{at or 'the config'} is {settings!r:.80}; it should be a block of settings (key: value)")
+        raise ConfigError(f"{at or 'the config'} is {settings!r:.80}; expected a block of settings (key: value)")
     try:
         return model.model_validate(settings)
     except ValidationError as problem:
@@ -82,15 +83,18 @@ OTHER_NAMES = {
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean x?"``, or a full stop if no known word is similar."""
-    names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    meant = [name for name in (OTHER_NAMES.get(word),) if name in names] or close
-    return f"; did you mean {meant[0]}?" if meant else "."
+    """Return ``"; did you mean x?"`` for the known word most similar to ``word``, or a full stop if none is similar.
+
+    A known word may also be suggested because one of its names in other libraries (`OTHER_NAMES`) is similar.
+    """
+    names = {name: name for name in known}
+    names |= {other: name for other, name in OTHER_NAMES.items() if name in names and other not in names}
+    close = [word] if word in names else difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"; did you mean {names[close[0]]}?" if close else "."
 
 
 def _explain_all(model: type[BaseModel], errors: list[ErrorDetails], at: str) -> list[str]:
-    """Return one line per mistake, then the known settings of each block with an unknown setting."""
+    """Return one line per invalid setting, then the known settings of each block that has an unknown setting."""
     lines = [_explain(model, error, at) for error in errors]
     for place in {error["loc"][:-1]: None for error in errors if error["type"] == "extra_forbidden"}:
         lines.append(f"Known in {_dotted(at, place) or 'the config'}: {', '.join(_fields_at(model, place))}.")
@@ -106,11 +110,38 @@ def _explain(model: type[BaseModel], error: ErrorDetails, at: str) -> str:
     if error["type"] == "extra_forbidden":
         return f"{path} is not a setting{did_you_mean(str(error['loc'][-1]), _fields_at(model, error['loc'][:-1]))}"
     if error["type"] == "string_pattern_mismatch":
-        return f"{path} is {error['input']!r:.80}; it does not have the right form{_purpose(model, error['loc'])}"
+        pattern = error["ctx"]["pattern"]
+        return f"{path} is {error['input']!r:.80}; expected text that matches {pattern}{_purpose(model, error['loc'])}"
     if error["type"] == "missing":
         return f"{path} is missing; add it{_purpose(model, error['loc'])}"
-    expected = error["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return f"{path} is {error['input']!r:.80}; {expected}{_purpose(model, error['loc'])}"
+    return f"{path} is {error['input']!r:.80}; {_expectation(error)}{_purpose(model, error['loc'])}"
+
+
+_EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a block of settings",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "int_parsing_size": "an integer with fewer digits",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "a block of settings",
+    "path_type": "a path",
+    "string_type": "a string",
+}
+"""Expected values by error type of pydantic."""
+
+
+def _expectation(error: ErrorDetails) -> str:
+    """Return the expected value, as a clause after the given value."""
+    if error["type"] in _EXPECTED:
+        return f"expected {_EXPECTED[error['type']]}"
+    message = error["msg"].removeprefix("Value error, ")
+    message = re.sub(r"^Input should be (?=greater|less)", "expected a value ", message)
+    return re.sub(r"^(Input should be|\w+ should have)", "expected", message).partition(" after validation")[0]
 
 
 def _purpose(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:

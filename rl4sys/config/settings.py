@@ -13,7 +13,7 @@ Settings: TypeAlias = dict[str, Any]
 
 
 def override(settings: Settings, assignments: Iterable[str]) -> Settings:
-    """Return a copy with each ``dotted.key=value`` applied. Values are parsed as YAML."""
+    """Return a copy of the settings with each ``dotted.key=value`` assignment applied. Values are parsed as YAML."""
     result = settings
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -24,7 +24,7 @@ def override(settings: Settings, assignments: Iterable[str]) -> Settings:
 
 
 def change(settings: Settings, key: str, value: Any) -> Settings:
-    """Return a copy with the setting ``key`` (dotted) replaced. A block is merged into the existing one."""
+    """Return a copy of the settings with ``value`` at dotted ``key``. A mapping is merged into an existing block."""
     return _merge(settings, _nested(key.split("."), value), at="")
 
 
@@ -49,15 +49,36 @@ def _nested(path: list[str], value: Any) -> Settings:
     return {path[0]: _nested(path[1:], value) if path[1:] else value}
 
 
+_RENAMED = {"environment.wrapper": "family"}
+"""Earlier dotted names of settings, mapped to the current name in the same block.
+
+Settings are renamed before they are merged, so that either name overrides the other."""
+
+
+def _renamed(settings: Settings, at: str) -> Settings:
+    """Return the settings of the block ``at`` with earlier names replaced by the current names."""
+    old = [key for key in settings if f"{at}{key}" in _RENAMED]
+    if not old:
+        return dict(settings)
+    for key in old:
+        name = _RENAMED[f"{at}{key}"]
+        if settings.get(name, settings[key]) != settings[key]:
+            raise ConfigError(
+                f"{at}{name} is {settings[name]!r}, but {at}{key} (its earlier name) is {settings[key]!r}; "
+                f"remove {at}{key}"
+            )
+    return {_RENAMED.get(f"{at}{key}", key): value for key, value in settings.items()}
+
+
 def _merge(base: Settings, change: Settings, at: str) -> Settings:
-    result = dict(base)
-    for key, value in change.items():
+    result = _renamed(base, at)
+    for key, value in _renamed(change, at).items():
         old = result.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            result[key] = _merge(old, value, f"{at}{key}.")
+        if isinstance(value, dict):
+            result[key] = _merge(old if isinstance(old, dict) else {}, value, f"{at}{key}.")
         elif isinstance(old, dict) and value is not None and at + key in ("algorithm", "environment", "network"):
             raise ConfigError(
-                f"{at}{key}={value!r} would replace a whole block; name the setting, such as {key}.name=…"
+                f"{at}{key}={value!r} would replace a whole block; give a single setting, such as {key}.name=…"
             )
         else:
             result[key] = value

@@ -12,7 +12,7 @@ from rl4sys.errors import ConfigError
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Parse YAML text. The `ConfigError` for invalid YAML names ``source``."""
+    """Parse YAML text. Raises a `ConfigError` that mentions ``source`` if the text is not valid YAML."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
     except (yaml.YAMLError, ValueError) as problem:
@@ -34,12 +34,14 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         repeated = [key for key in keys if keys.count(key) > 1]
         if repeated:
-            raise yaml.constructor.ConstructorError(None, None, f"{repeated[0]!r} is given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{repeated[0]!r} is given twice; keep one", node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes one setting per line and lists inline. Quotes the string "1e5", because `_Loader` would read a number."""
+    """YAML dumper that writes lists inline, and quotes strings such as "1e5" that `_Loader` would read as numbers."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
         return super().represent_sequence(tag, sequence, flow_style=True)

@@ -37,7 +37,7 @@ _ALLOWED_GROWTH_BYTES = 100 * 10**6
 
 
 def shrink_config(config: ExperimentConfig, kept: Iterable[str]) -> tuple[ExperimentConfig, list[str]]:
-    """Shorten training except for the settings in `kept`; return the config and a message for each change."""
+    """Shorten training, except for settings in `kept`. Return the new config and a message for each changed setting."""
     training = config.training
     steps = MAX_STEPS + int(getattr(config.algorithm, "learning_starts", 0))
     limits = {"total_timesteps": steps, "num_eval_episodes": MAX_EVAL_EPISODES}
@@ -48,15 +48,15 @@ def shrink_config(config: ExperimentConfig, kept: Iterable[str]) -> tuple[Experi
         if f"training.{name}" not in kept and getattr(training, name) > limit
     }
     messages = [
-        f"--debug sets training.{name} to {limit:,} instead of {getattr(training, name):,}; to keep it, give it on the "
-        "command line"
+        f"--debug sets training.{name} to {limit:,} instead of {getattr(training, name):,}; to keep your value, give "
+        "it on the command line"
         for name, limit in changes.items()
     ]
     return config.model_copy(update={"training": training.model_copy(update=changes)}), messages
 
 
 def tagged_as_debug(config: ExperimentConfig) -> ExperimentConfig:
-    """Add the tag of debug runs, so that rankings, comparisons and cleanup tell them from results."""
+    """Add the tag by which rankings, comparisons and cleanup distinguish debug runs from other runs."""
     tags = list(dict.fromkeys([*config.experiment.tags, DEBUG_TAG]))
     return config.model_copy(update={"experiment": config.experiment.model_copy(update={"tags": tags})})
 
@@ -69,9 +69,9 @@ class PhaseTime:
     seconds: float
     count: int
     memory_growth: int
-    """Bytes by which the RAM of the process grew within the phase; negative if it shrank."""
+    """Growth of the RAM of the process within the phase in bytes; negative if the RAM shrank."""
     memory_peak: int
-    """Most RAM of the process at the start or end of the phase, in bytes."""
+    """Peak RAM of the process in bytes: the larger of the values at the start and the end of the phase."""
 
 
 class DebugTrainingLoop(TrainingLoop):
@@ -109,11 +109,11 @@ class DebugTrainingLoop(TrainingLoop):
 
     @property
     def folder(self) -> Path:
-        """Directory of the files in `written`."""
+        """Directory with the debug files that `written` lists."""
         return self._folder
 
     def written(self) -> list[str]:
-        """Return what is in `folder`: histograms if a row was written, and the names of the other files."""
+        """Return the names of the files in `folder`. The TensorBoard files, if written, are listed as histograms."""
         files = sorted(path.name for path in self._folder.glob("*") if path.suffix in (".json", ".txt"))
         return [*(["histograms"] if self._has_histograms else []), *files]
 
@@ -152,8 +152,8 @@ class DebugTrainingLoop(TrainingLoop):
             super()._save(best=best)
 
     def _write_report(self) -> None:
-        """Write statistics since the last row to TensorBoard, and report each new finding once."""
-        assert self._writer is not None  # rows are written while training
+        """Write the statistics since the last metrics row to TensorBoard, and report each new finding once."""
+        assert self._writer is not None  # rows are written only during training
         report, steps = self._inspection.report(), self.progress().steps
         resident = resident_memory()
         findings = [*report.findings, *self._ram.check(steps, resident)]
@@ -212,7 +212,7 @@ class RamMonitor:
 
 @dataclass(frozen=True)
 class _TimedPolicy:
-    """Policy whose actions are timed; its greedy policy, used for evaluation, is not timed."""
+    """Policy wrapper that measures the time of `act`. The greedy policy, used for evaluation, is not measured."""
 
     policy: Policy
     watch: Stopwatch

@@ -18,7 +18,7 @@ from rl4sys.errors import NumericalError
 from rl4sys.spec import MASK, Array
 
 ENOUGH_ROWS = 256
-"""Minimum number of rows for a finding. In fewer rows, an element may be constant or a unit dead by chance."""
+"""Minimum number of rows for a finding. With fewer rows, elements may be constant and units dead by chance."""
 LARGE_INPUT = 100.0
 SATURATED, SATURATED_SHARE = 0.99, 0.5
 DEAD_SHARE = 0.5
@@ -42,8 +42,8 @@ def describe_nonfinite(values: Tensor) -> str:
     return f"contains {kind} in {nonfinite:,} of {values.numel():,} values"
 
 
-class Inputs:
-    """Minimum and maximum of each element of the training observations."""
+class InputStatistics:
+    """Range of each element of the training observations, and findings about constant or large elements."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, tuple[Array, Array]] = {}
@@ -101,7 +101,7 @@ class _Layer:
     largest: float = 0.0
 
 
-class Outputs:
+class OutputStatistics:
     """Statistics of layer outputs: shares of dead and saturated units, and largest absolute values."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Outputs:
         self._layers = {}
 
     def add(self, name: str, module: nn.Module, output: Tensor) -> None:
-        # Several layers may share one activation module, so it is named after the preceding layer.
+        # Several layers may share one activation module, so an activation is named after the preceding layer.
         activation = isinstance(module, (*_SQUASHING, *_RECTIFYING))
         label = f"{self._last_layer}.{type(module).__name__.lower()}" if activation else name
         if not activation:
@@ -146,7 +146,7 @@ class Outputs:
                 )
 
     def scalars(self) -> dict[str, float]:
-        """Return the share of dead units of rectifiers and of saturated outputs of squashing activations."""
+        """Return the share of dead units (ReLU layers) and of saturated outputs (tanh, sigmoid and softsign layers)."""
         shares: dict[str, float] = {}
         for name, layer in self._layers.items():
             if layer.alive is not None:
@@ -172,7 +172,7 @@ def _dead_share(layer: _Layer) -> float:
 
 
 @dataclass
-class Gradients:
+class GradientStatistics:
     """Mean gradient norm of each weight before clipping."""
 
     names: list[str]
@@ -210,8 +210,8 @@ class Gradients:
             elif norm < VANISHING * largest and name.endswith("weight"):
                 yield Finding(
                     f"vanishing {name}",
-                    f"the gradient of {name} vanishes: its mean norm is {norm:.3g}, and the largest of the algorithm "
-                    f"is {largest:.3g}. Use fewer layers, layer_norm or another activation",
+                    f"the gradient of {name} vanishes: its mean norm is {norm:.3g}, and the largest mean norm of a "
+                    f"weight is {largest:.3g}. Use fewer layers, layer_norm or another activation",
                 )
         if self._sums:
             for name in self.names:

@@ -15,7 +15,7 @@ _BINS = 50
 
 
 class HistogramWriter:
-    """Writes TensorBoard event files to a separate directory, so that the metrics of the run are unchanged."""
+    """Writer of TensorBoard event files to a separate directory, so that the metrics of the run stay unchanged."""
 
     def __init__(self, folder: Path) -> None:
         with needed_by("a histogram"):

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from rl4sys.algorithms.base import Algorithm, Update
 from rl4sys.buffers.base import Batch, Buffer
-from rl4sys.diagnostics.health import Finding, Gradients, Inputs, Outputs, describe_nonfinite
+from rl4sys.diagnostics.health import (
+    Finding,
+    GradientStatistics,
+    InputStatistics,
+    OutputStatistics,
+    describe_nonfinite,
+)
 from rl4sys.diagnostics.parts import describe, find_parts
 from rl4sys.diagnostics.stopwatch import Stopwatch
 from rl4sys.errors import NumericalError
@@ -41,7 +47,7 @@ class Report:
 
 
 class Inspection:
-    """Inspects an algorithm: use the wrapper `algorithm` instead of the original within `installed`."""
+    """Inspects the updates of an algorithm. Within `installed`, use the wrapper `algorithm` instead of the original."""
 
     def __init__(self, algorithm: Algorithm, watch: Stopwatch) -> None:
         self._parts, self._watch = find_parts(algorithm), watch
@@ -50,9 +56,9 @@ class Inspection:
         self._optimized = {w: name for w, name in self._weights.items() if w in optimized and w.numel()}
         # Networks without an optimizer, such as target networks, are checked for NaN but not measured.
         self._trained_networks = [root for root in self._parts.networks.values() if optimized & set(root.parameters())]
-        self._inputs = Inputs()
-        self._outputs = Outputs()
-        self._gradients = Gradients(list(self._optimized.values()))
+        self._inputs = InputStatistics()
+        self._outputs = OutputStatistics()
+        self._gradients = GradientStatistics(list(self._optimized.values()))
         self._trace = _Trace()
         self._steps = 0
         self._loss_is_finite = True
@@ -60,7 +66,7 @@ class Inspection:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Install hooks on layers, gradients and optimizers; remove them at the end."""
+        """Install hooks on layers, gradients and optimizers, and remove the hooks at the end of the context."""
         with ExitStack() as stack:
             for handle in self._hooks():
                 stack.callback(handle.remove)
@@ -69,7 +75,7 @@ class Inspection:
             yield
 
     def report(self) -> Report:
-        """Return the report since the last call and reset all statistics."""
+        """Return statistics and findings since the last call, and reset all statistics."""
         with self._watch.phase(CHECKS):
             findings = [*self._inputs.findings(), *self._outputs.findings(), *self._gradients.findings()]
             scalars = {**self._outputs.scalars(), **self._gradients.scalars()}
@@ -79,7 +85,7 @@ class Inspection:
             return report
 
     def save_trace(self, path: Path) -> bool:
-        """Write the profiler trace for Chrome or Perfetto; return False without a trace or if the file exists."""
+        """Write the profiler trace for Chrome or Perfetto. Return False if there is no trace, or the file exists."""
         return self._trace.save(path)
 
     def update(self, algorithm: Algorithm, batch: Batch, steps: int) -> Update:
@@ -91,7 +97,7 @@ class Inspection:
             self._trace.begin_update()
         with ExitStack() as stack:
             if self._trace.running:
-                # The profiler slows everything down, so its time is not charged to the phases.
+                # The profiler slows this update down, so the whole update is charged to the checks.
                 stack.enter_context(self._watch.charge_all_to(CHECKS))
             stack.enter_context(self._watch.phase(FORWARD))
             update = self._update_with_diagnosis(algorithm, batch, before)
@@ -121,7 +127,7 @@ class Inspection:
         except RuntimeError as found:
             return f"Torch reports: {str(found).partition('.')[0]}. "
         except NumericalError:
-            # The value is infinite, and torch detects only NaN.
+            # The gradient is infinite. Anomaly detection finds only NaN.
             return ""
         return ""
 
@@ -162,8 +168,8 @@ class Inspection:
                 assert weight.grad is not None  # the hook is called after the gradient is accumulated
                 if self._loss_is_finite and not torch.isfinite(weight.grad).all():
                     raise _GradientError(
-                        f"the gradient of {name} {describe_nonfinite(weight.grad)} at step {self._steps:,}, and the "
-                        f"loss is finite. {self._gradients.describe_last()}. {self._outputs.describe_largest()}"
+                        f"the gradient of {name} {describe_nonfinite(weight.grad)} at step {self._steps:,}, although "
+                        f"the loss is finite. {self._gradients.describe_last()}. {self._outputs.describe_largest()}"
                     )
                 self._gradients.add(name, weight)
 
@@ -216,11 +222,11 @@ class Inspection:
 
 
 class _GradientError(NumericalError):
-    """A gradient is not finite although the loss is."""
+    """Raised if a gradient is not finite although the loss is finite."""
 
 
 class _InspectedAlgorithm:
-    """Algorithm whose updates go through an `Inspection`."""
+    """Algorithm wrapper that runs updates through an `Inspection`."""
 
     def __init__(self, algorithm: Algorithm, inspection: Inspection) -> None:
         self._algorithm, self._inspection = algorithm, inspection
@@ -242,7 +248,7 @@ class _InspectedAlgorithm:
 
 
 class _Trace:
-    """Torch profiler that runs for a few gradient steps, after the first updates."""
+    """Torch profiler that skips the first updates and then records a few gradient steps."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
@@ -257,7 +263,7 @@ class _Trace:
             self.running = True
 
     def count_step(self) -> None:
-        """Count a gradient step, and stop profiling after ten: one PPO update may have thousands."""
+        """Count a gradient step. Profiling stops after ten steps, because one PPO update may have thousands."""
         self._gradient_steps += self.running
         if self.running and self._gradient_steps >= _TRACED_STEPS:
             self._stop()

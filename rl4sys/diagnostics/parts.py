@@ -1,4 +1,4 @@
-"""Find the networks and optimizers of any algorithm, and name their layers."""
+"""Search for the networks and optimizers in the attributes of an algorithm, and names for their layers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from rl4sys.algorithms.base import Algorithm
+from rl4sys.algorithms.base import Algorithm, AlgorithmSetup
 
 _MAX_DEPTH = 4
-_LEAF_TYPES = (str, bytes, int, float, torch.Tensor, type)
+_LEAF_TYPES = (str, bytes, int, float, torch.Tensor, type, AlgorithmSetup)
+"""Types of attributes that are not searched. The setup refers to networks under other names than the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Parts:
         ]
 
     def layers(self) -> dict[nn.Module, str]:
-        """Return all layers with their names; a layer is a module with own parameters or without children."""
+        """Return all layers with their names. A layer is a module with parameters of its own or without children."""
         found: dict[nn.Module, str] = {}
         for root, network in self.networks.items():
             for name, module in network.named_modules():
@@ -38,7 +39,7 @@ class Parts:
         return found
 
     def weights(self) -> dict[nn.Parameter, str]:
-        """Return each parameter once, with its name."""
+        """Return all parameters of the networks with their names. A shared parameter has one name."""
         found: dict[nn.Parameter, str] = {}
         for root, network in self.networks.items():
             for name, parameter in network.named_parameters():
@@ -47,7 +48,7 @@ class Parts:
 
 
 def find_parts(algorithm: Algorithm) -> Parts:
-    """Find networks and optimizers in the attributes of an algorithm, nested up to four levels deep."""
+    """Search the attributes of an algorithm, up to four levels deep, for networks and optimizers."""
     parts = Parts()
     _walk(algorithm, "", parts, set(), _MAX_DEPTH)
     return parts
@@ -90,5 +91,5 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _public_name(path: str) -> str:
-    """Strip underscores of private attributes from each part of a path."""
+    """Remove leading and trailing underscores from each attribute name in a dotted path."""
     return ".".join(part.strip("_") for part in path.split("."))

@@ -1,4 +1,4 @@
-"""Stopwatch for nested phases: time is charged to the innermost phase."""
+"""Stopwatch for nested phases. Elapsed time is charged to the innermost active phase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 class Stopwatch:
     """Measures seconds, number of entries and RAM of each phase. Outer phases exclude time and RAM of inner phases.
 
-    ``memory`` measures the RAM of this process in bytes; without it, RAM counts as 0.
+    ``memory`` returns the RAM of this process in bytes. By default, RAM is not measured.
     """
 
     def __init__(self, clock: Callable[[], float], memory: Callable[[], int] = lambda: 0) -> None:
@@ -21,9 +21,9 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.growth: dict[str, int] = {}
-        """Bytes by which the RAM grew within each phase, in total; negative if it shrank."""
+        """Total growth of the RAM within each phase in bytes; negative if the RAM shrank."""
         self.peaks: dict[str, int] = {}
-        """Most RAM at the start or end of a phase."""
+        """Peak RAM in bytes of each phase: the larger of the values at its start and its end."""
 
     def enter(self, name: str) -> None:
         self._charge()
@@ -44,7 +44,7 @@ class Stopwatch:
 
     @contextmanager
     def charge_all_to(self, name: str) -> Iterator[None]:
-        """Charge the time of all phases in this context to `name`, for work that the measurement itself causes."""
+        """Charge the time of all phases in this context to `name`. Used for the overhead of the measurement itself."""
         self._charge()
         self._override = name
         try:

@@ -1,4 +1,4 @@
-"""Checks around any update function: inputs, gradients, weights and result, with an optional profile."""
+"""Checks for any update function: inputs, gradients, weights and results must be finite. A profile is optional."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Result = TypeVar("Result")
 
 
 class UpdateChecks:
-    """Checks of the updates of one algorithm: any object that holds torch modules.
+    """Checks of the updates of one algorithm, which can be any object with torch modules as attributes.
 
-    Set an attribute to False to turn a check off. A failed check raises `NumericalError` with the name of the value.
+    Set an attribute to False to disable a check. A failed check raises `NumericalError` with the name of the value.
     """
 
     def __init__(self, algorithm: Any) -> None:
@@ -38,12 +38,12 @@ class UpdateChecks:
         self.profile_performance = True
         """Run torch's profiler during an update; see `profile`."""
         self.profile: torch.profiler.profile | None = None
-        """Profile of the last update."""
+        """Torch profile of the last update; None before the first update."""
         self.diagnostics: dict[str, float] = {}
         """Norms of weights and gradients after the last update."""
 
     def wrap_update(self, update: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        """Return the function with all checks. Its results are unchanged."""
+        """Return a function that calls ``update`` with all checks and returns its result unchanged."""
 
         @wraps(update)
         def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -59,7 +59,7 @@ class UpdateChecks:
         return checked
 
     def check_gradients(self) -> None:
-        """Check the present gradients; weights without one are skipped."""
+        """Check that all gradients are finite. Weights without a gradient are skipped."""
         if not self.enable_gradient_checking:
             return
         for weight, name in self._weights().items():
@@ -67,12 +67,12 @@ class UpdateChecks:
                 _check_finite(weight.grad, f"the gradient of {name}")
 
     def check_inputs(self, *args: Any, **kwargs: Any) -> None:
-        """Check all numbers in the arguments of an update."""
+        """Check that all floating-point values in the arguments of an update are finite."""
         if self.check_nan_inf:
             _check_tree({**{str(index): value for index, value in enumerate(args)}, **kwargs}, "argument ")
 
     def check_outputs(self, result: Any) -> None:
-        """Check the result of an update and all weights."""
+        """Check that the result of an update and all weights are finite."""
         if not self.check_nan_inf:
             return
         _check_tree({"result": result}, "")

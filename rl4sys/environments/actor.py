@@ -19,14 +19,14 @@ from rl4sys.trajectory import MEMORY, Trajectory
 
 
 class Episode(NamedTuple):
-    """Return and length of a finished episode."""
+    """Total reward and length of a finished episode."""
 
     total_reward: float
     length: int
 
 
 class EpisodePosition(Protocol):
-    """Position of an environment: its current episode and the number of steps taken in that episode."""
+    """Position in an environment: number of the current episode and number of steps taken in this episode."""
 
     @property
     def episode(self) -> int: ...
@@ -238,7 +238,7 @@ class TrajectoryBuilder:
 
 
 def check_replay(replayed: Columns, saved: Columns) -> None:
-    """Raise ReplayError unless the replayed observations equal the saved ones."""
+    """Raise ReplayError if the observations after a replay differ from the saved observations."""
     for name, column in replayed.items():
         if not np.array_equal(column, saved[name], equal_nan=column.dtype.kind == "f"):
             raise ReplayError(

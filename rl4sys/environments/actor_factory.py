@@ -11,8 +11,8 @@ from rl4sys.environments.actor import Actor
 from rl4sys.environments.base import Environment, step_limit
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.envpool import EnvPoolActor
+from rl4sys.environments.factory import make_environment
 from rl4sys.environments.families.atari import for_evaluation
-from rl4sys.environments.families.gym import make_environment
 from rl4sys.environments.families.pettingzoo import MultiAgentActor
 
 AnyActor: TypeAlias = Actor | EnvPoolActor | MultiAgentActor
@@ -23,7 +23,7 @@ MAX_EVALUATION_STEPS = 10_000
 
 def make_actor(config: EnvironmentConfig, seed: np.random.SeedSequence) -> AnyActor:
     """Build the actor that collects training experience."""
-    if config.wrapper == "pettingzoo":
+    if config.family == "pettingzoo":
         return MultiAgentActor(config, seed)
     if config.vectorized is not None:
         return EnvPoolActor(config, seed)
@@ -42,13 +42,13 @@ def make_evaluation_actor(
     wrap: Callable[[Any], Any] = lambda environment: environment,
 ) -> Actor | MultiAgentActor:
     """Build the actor for evaluation: one environment, wrapped by ``wrap``, with unclipped rewards."""
-    if config.wrapper == "pettingzoo":
+    if config.family == "pettingzoo":
         return MultiAgentActor(config.model_copy(update={"num_envs": 1, "clip_reward": None}), seed, wrap)
     return Actor(lambda: wrap(_make_limited(config)), num_envs=1, seed=seed, remake=config.remake)
 
 
 def _make_limited(config: EnvironmentConfig) -> Environment:
-    config = for_evaluation(config) if config.wrapper == "atari" else config
+    config = for_evaluation(config) if config.family == "atari" else config
     environment = make_environment(config)
     if config.max_episode_steps or step_limit(environment):
         return environment

@@ -22,6 +22,6 @@ def limit_spec(name: str, steps: int) -> EnvSpec:
 
 
 def limited(environment: Environment, name: str, steps: int) -> Environment:
-    """Wrap the environment with a step limit and declare it in its spec."""
+    """Wrap the environment with a step limit, and store the limit in the spec of the environment."""
     environment.spec = limit_spec(name, steps)
     return TimeLimit(environment, steps)

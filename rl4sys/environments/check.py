@@ -1,4 +1,4 @@
-"""Environment checks: find common mistakes before training."""
+"""Checks that detect common mistakes in an environment before training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from rl4sys.environments.encoding import (
 from rl4sys.errors import SpecError
 from rl4sys.spec import Array, Box, DiscreteSpace, allows_some_action, encoded_size
 
-_SEED = 2018
+_FIRST_SEED = 2018
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,21 @@ class Finding:
     severity: Literal["error", "warning", "hint"]
     """Severity: error (training fails or is wrong), warning (training is limited) or hint (relevant to some users)."""
     text: str
+    rule: str = ""
+    """Rule that the environment breaks; one of `RULES`."""
+
+
+_RUNS = "legal actions can be taken without an exception"
+_SPACES = "the spaces are supported"
+_OBSERVATIONS = "observations are elements of the observation space"
+_REWARDS = "rewards are finite numbers"
+_ENDS = "terminated and truncated are booleans"
+_MASKS = "action masks fit the action space"
+_COPIES = "step() returns new arrays"
+_ENDED = "episodes end when terminated or truncated is true"
+_SEED = "reset(seed) determines the episode"
+RULES = (_RUNS, _SPACES, _OBSERVATIONS, _REWARDS, _ENDS, _MASKS, _COPIES, _ENDED, _SEED)
+"""Rules that `check_environment` checks."""
 
 
 @dataclass
@@ -49,7 +64,7 @@ class _Walk:
     changes_observations: bool = False
     continues_after_end: bool = False
     error: str = ""
-    """Error message with the exception of the environment and the number of steps before; empty if none."""
+    """Message with the exception of the environment and the number of steps before it; empty without an exception."""
 
     def record(self, observation: Any, info: Mapping[str, Any], ends: tuple[Any, Any] = (False, False)) -> None:
         self.observations.append(deepcopy(observation))
@@ -66,7 +81,7 @@ def check_environment(
 ) -> list[Finding]:
     """Run ``steps`` random steps twice from the same seed and return the problems found.
 
-    ``remake`` creates a new environment for the second pass; ``after_end`` also tries a step after an episode ended.
+    ``remake`` creates a new environment for the second pass; ``after_end`` adds a step after the end of an episode.
     """
     environment = make()
     try:
@@ -79,7 +94,7 @@ def check_environment(
     finally:
         environment.close()
     if not first.error and not first.equals(second):
-        found.append(Finding("warning", _REMADE_DIFFERS if remake else _DIFFERS))
+        found.append(Finding("warning", _REMADE_DIFFERS if remake else _DIFFERS, _SEED))
     return list(dict.fromkeys(found))
 
 
@@ -97,7 +112,7 @@ _REMADE_DIFFERS = (
 
 def _walk(environment: Environment, steps: int, after_end: bool) -> _Walk:
     walk = _Walk()
-    environment.action_space.seed(_SEED)
+    environment.action_space.seed(_FIRST_SEED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -109,7 +124,7 @@ def _walk(environment: Environment, steps: int, after_end: bool) -> _Walk:
 
 
 def _take_steps(environment: Environment, steps: int, walk: _Walk, after_end: bool) -> None:
-    observation, info = environment.reset(seed=_SEED)
+    observation, info = environment.reset(seed=_FIRST_SEED)
     walk.record(observation, info)
     for step in range(steps):
         action = _legal_action(environment.action_space, walk.masks[-1])
@@ -120,7 +135,7 @@ def _take_steps(environment: Environment, steps: int, walk: _Walk, after_end: bo
         walk.rewards.append(reward)
         if terminated or truncated:
             walk.continues_after_end |= after_end and _continues(environment, action)
-            observation, info = environment.reset(seed=_SEED + step)
+            observation, info = environment.reset(seed=_FIRST_SEED + step)
             walk.record(observation, info)
 
 
@@ -163,39 +178,46 @@ def _mask(observation: Any, info: Mapping[str, Any]) -> Array | None:
 
 def _check_spaces(environment: Environment, walk: _Walk) -> Iterator[Finding]:
     if walk.error:
-        yield Finding("error", walk.error)
+        yield Finding("error", walk.error, _RUNS)
         return
     try:
         Encoding(environment)
     except SpecError as problem:
-        yield Finding("error", str(problem))
+        yield Finding("error", str(problem), _SPACES)
     action = environment.action_space
     if isinstance(action, spaces.Box) and not action.is_bounded():
         yield Finding(
             "hint",
             f"actions of {action} have no bounds: algorithms that squash actions into their bounds (SAC, TD3) cannot "
             "be used, and the actions of PPO may become very large. Declare a sensible range as low and high",
+            _SPACES,
         )
 
 
 def _check_walk(environment: Environment, walk: _Walk) -> Iterator[Finding]:
     for name, part in observation_parts(environment.observation_space).items():
-        yield from _first(_check_part(name, part, observation) for observation in walk.observations)
-    yield from _first(map(_check_reward, walk.rewards))
-    yield from _first(starmap(_check_end, walk.ends))
-    yield from _check_masks(environment.action_space, walk)
+        yield from _of(_OBSERVATIONS, _first(_check_part(name, part, seen) for seen in walk.observations))
+    yield from _of(_REWARDS, _first(map(_check_reward, walk.rewards)))
+    yield from _of(_ENDS, _first(starmap(_check_end, walk.ends)))
+    yield from _of(_MASKS, _check_masks(environment.action_space, walk))
     if walk.changes_observations:
         yield Finding(
             "hint",
             "step() modifies the array it returned before, so all stored observations become equal to the last one. "
             "Return a copy",
+            _COPIES,
         )
     if walk.continues_after_end:
         yield Finding(
             "hint",
             "step() after the end of an episode continues instead of raising. rl4sys calls reset() after each episode; "
             "if step() also resets, the last observation of an episode is lost: leave resetting to the caller",
+            _ENDED,
         )
+
+
+def _of(rule: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    return (replace(finding, rule=rule) for finding in findings)
 
 
 def _first(findings: Iterable[Iterator[Finding]]) -> Iterator[Finding]:
@@ -237,7 +259,7 @@ def _check_box(name: str, space: spaces.Box, value: Array) -> Iterator[Finding]:
         )
     elif ((value < space.low) | (value > space.high)).any():
         yield Finding(
-            "warning", f"observation '{name}' is outside the bounds of its space {space}: widen the bounds, or clip"
+            "warning", f"observation '{name}' is outside the bounds of its space {space}: widen the bounds, or clip it"
         )
 
 

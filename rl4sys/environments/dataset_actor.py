@@ -15,9 +15,9 @@ from rl4sys.trajectory import Trajectory
 
 
 class DatasetActor:
-    """Replays the episodes of a dataset in passes, each in a new random order.
+    """Replays all episodes of a dataset repeatedly, each time in a new random order.
 
-    A replay buffer with the capacity of the dataset holds every recorded step once at the end of each pass.
+    After each pass, a replay buffer as large as the dataset contains every recorded step exactly once.
     """
 
     def __init__(self, dataset: Dataset, seed: np.random.SeedSequence) -> None:
@@ -41,7 +41,7 @@ class DatasetActor:
             number = int(self._order[self._next])
             self._next += 1
             pieces = self._episodes[number]
-            # Episode numbers differ between passes, so that the buffer does not join two passes of one episode.
+            # Episode numbers differ between passes, so that the buffer does not join the copies of an episode.
             episode = self._pass * len(self._episodes) + number
             trajectories += [replace(piece, version=version, episode=episode) for piece in pieces]
             length = sum(map(len, pieces))

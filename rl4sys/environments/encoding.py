@@ -136,7 +136,7 @@ def action_space_of(space: spaces.Space[Any]) -> Space:
 
 
 def to_gymnasium(space: Space) -> spaces.Space[Any]:
-    """Convert a space of a spec to a Gymnasium space; bool boxes become MultiBinary."""
+    """Convert a space of a spec to a Gymnasium space; a `Box` of booleans becomes MultiBinary."""
     if isinstance(space, Discrete):
         return spaces.Discrete(space.choices)
     if isinstance(space, MultiDiscrete):
@@ -152,7 +152,7 @@ def to_gymnasium(space: Space) -> spaces.Space[Any]:
 
 
 def _whole(bound: Array, limit: int, dtype: np.dtype[Any]) -> Array:
-    """Convert a bound to an integer type, with the type's limit in place of infinity."""
+    """Convert the bounds of a space to an integer type; the limit of the type replaces infinity."""
     finite = np.isfinite(bound)
     whole = np.where(finite, bound, 0).astype(dtype)
     whole[~finite] = limit
@@ -172,7 +172,7 @@ def to_space_actions(space: spaces.Space[Any], actions: Array) -> list[Any]:
 
 
 def flatten_mask(mask: Any) -> Array:
-    """Flatten an action mask; a tuple with one mask per MultiDiscrete part is concatenated."""
+    """Flatten an action mask. A tuple with one mask per MultiDiscrete dimension is concatenated."""
     return np.concatenate([np.ravel(part) for part in mask]) if isinstance(mask, tuple) else np.asarray(mask)
 
 
@@ -192,7 +192,7 @@ def _rows(part: Part, observations: Any) -> Array:
 def _writer(part: Part) -> Callable[[Array, int, Any], None]:
     """Return a function that writes the leaf ``part`` of an observation to a row.
 
-    Box values are copied; values of other spaces are flattened, discrete ones to one-hot vectors.
+    Box values are copied; values of other spaces are flattened, and discrete values become one-hot vectors.
     """
 
     def write(column: Array, row: int, observation: Any) -> None:

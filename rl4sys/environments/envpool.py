@@ -12,8 +12,8 @@ from rl4sys.config import parse
 from rl4sys.environments.actor import Episode, TrajectoryBuilder
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
+from rl4sys.environments.factory import config_errors, make_environment
 from rl4sys.environments.families.atari import AtariOptions, game_name
-from rl4sys.environments.families.gym import config_errors, make_environment
 from rl4sys.errors import ConfigError
 from rl4sys.policy.base import Policy
 from rl4sys.policy.draws import Draws
@@ -28,7 +28,7 @@ INEXACT_RESUME_NOTE = (
 
 @dataclass
 class _CopyState:
-    """Number, length and return so far of the current episode of one environment copy."""
+    """Current episode of one environment copy: its number, steps taken and return so far."""
 
     episode: int
     steps: int = 0
@@ -36,7 +36,7 @@ class _CopyState:
 
 
 class EnvPoolActor:
-    """Actor with the interface of `Actor` that steps all environments in one call. Restoring starts new episodes."""
+    """Actor with the interface of `Actor` that steps all environments in one call. `restore` starts new episodes."""
 
     def __init__(self, config: EnvironmentConfig, seed: np.random.SeedSequence) -> None:
         self._config = config
@@ -125,7 +125,7 @@ class EnvPoolActor:
 
 
 def _encoding(config: EnvironmentConfig) -> Encoding:
-    """Return the encoding of the environment without envpool, which evaluation uses."""
+    """Return the encoding of the same environment without envpool, as used for evaluation."""
     plain = make_environment(config)
     encoding = Encoding(plain)
     plain.close()
@@ -138,7 +138,7 @@ def _make_pool(config: EnvironmentConfig, seed: int) -> Any:
 
     name, settings = _envpool_settings(config)
     if name not in envpool.list_all_envs():
-        raise ConfigError(f"environment.vectorized is envpool, which does not provide '{name}'; remove the setting")
+        raise ConfigError(f"envpool does not provide the environment '{name}'; remove environment.vectorized")
     if config.max_episode_steps is not None:
         settings["max_episode_steps"] = config.max_episode_steps
     with config_errors(config), warnings.catch_warnings():
@@ -151,21 +151,22 @@ def _make_pool(config: EnvironmentConfig, seed: int) -> Any:
 
 def _envpool_settings(config: EnvironmentConfig) -> tuple[str, dict[str, Any]]:
     """Return the environment name and keyword arguments of envpool that are equivalent to the config."""
-    default = EnvironmentConfig(name=config.name, wrapper=config.wrapper)
+    default = EnvironmentConfig(name=config.name, family=config.family)
     fixed = [
         "action_repeat",
         "rescale_actions",
         "remake",
         "observed",
-        *(["frame_stack"] if config.wrapper != "atari" else []),
+        "wrappers",
+        *(["frame_stack"] if config.family != "atari" else []),
     ]
     changed = [key for key in fixed if getattr(config, key) != getattr(default, key)]
-    if changed or config.wrapper not in ("gym", "atari"):
-        unsupported = f"environment.{changed[0]}" if changed else f"the family {config.wrapper}"
+    if changed or config.family not in ("gym", "atari"):
+        unsupported = f"environment.{changed[0]}" if changed else f"the family {config.family}"
         raise ConfigError(
-            f"environment.vectorized is envpool, which does not support {unsupported}; remove one of these settings"
+            f"environment.vectorized is envpool, which does not support {unsupported}; remove one of the two settings"
         )
-    if config.wrapper == "gym":
+    if config.family == "gym":
         return config.name, dict(config.options)
     options = parse(AtariOptions, config.options, "environment.options")
     return f"{game_name(config.name)}-v5", {
@@ -186,6 +187,6 @@ def _check_fit(pool: Any, spec: Spec, config: EnvironmentConfig) -> None:
     pool_shape = getattr(pool.observation_space, "shape", None)
     if shapes != {STATE: pool_shape}:
         raise ConfigError(
-            f"envpool's {config.name} has observations {pool_shape}, but the environment for evaluation has {shapes}; "
-            "remove environment.vectorized, or the options that cause the difference"
+            f"envpool's {config.name} has observations of shape {pool_shape}, but the environment for evaluation has "
+            f"{shapes}; remove environment.vectorized, or the options that cause the difference"
         )

@@ -1,4 +1,4 @@
-"""Evaluation of a policy: whole episodes from fixed seeds."""
+"""Evaluation of a policy on whole episodes with fixed seeds."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ class Evaluation:
     @property
     def std_return(self) -> float:
         return float(np.std(self.returns))
+
+    def __repr__(self) -> str:
+        mean, std, length = self.mean_return, self.std_return, float(np.mean(self.lengths))
+        return f"Evaluation({len(self.episodes)} episodes, return {mean:.1f} ± {std:.1f}, length {length:.1f})"
 
 
 class EvaluationStopped(Exception):

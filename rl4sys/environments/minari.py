@@ -51,7 +51,9 @@ def _check_safe(path: Path) -> None:
     """
     metadata = json.loads((path / "metadata.json").read_text(encoding="utf-8"))
     if not {"observation_space", "action_space"} <= set(metadata):
-        raise ConfigError(f"the Minari dataset {path} lacks its observation or action space; recreate it with both")
+        raise ConfigError(
+            f"the Minari dataset {path} lacks the observation or action space; create the dataset with both spaces"
+        )
     if metadata.get("data_format") != "hdf5":
         raise ConfigError(
             f"the Minari dataset {path} has the format {metadata.get('data_format')!r}; only hdf5 is supported"
@@ -59,7 +61,7 @@ def _check_safe(path: Path) -> None:
 
 
 class _DatasetEnvironment(gymnasium.Env[Any, Any]):
-    """Environment with the spaces of a dataset. ``reset`` returns the infos of the first episode only."""
+    """Environment with the spaces of a dataset. ``reset`` returns no observation and the infos of the first episode."""
 
     def __init__(self, dataset: Any) -> None:
         self.observation_space, self.action_space = dataset.observation_space, dataset.action_space

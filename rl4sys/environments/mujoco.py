@@ -1,4 +1,4 @@
-"""MuJoCo without a display: rendering backend and warnings."""
+"""Rendering of MuJoCo without a display, and logging of MuJoCo warnings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _logged: set[str] = set()
 
 
 def choose_renderer(otherwise: str | None = None) -> None:
-    """Select off-screen rendering if there is no display: EGL or ``otherwise`` for MuJoCo, no window for pygame.
+    """Select off-screen rendering if there is no display. MuJoCo uses EGL or, without EGL, the backend ``otherwise``.
 
-    Environment variables set by the user take precedence.
+    Also prevents windows of Pygame. Environment variables set by the user take precedence.
     """
     if "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ:
         return
@@ -34,10 +34,10 @@ def log_mujoco_warnings_once() -> None:
 
 
 def _on_warning(message: str) -> None:
-    # Called from C: an exception here, such as a warning turned into an error, would end the process.
+    # C code calls this function, so an exception, such as a warning turned into an error, would end the process.
     warning, _, _ = message.partition(" Time =")
     if warning in _logged:
         return
     _logged.add(warning)
-    # Deprecated elements of a model file concern its author only.
+    # Only the author of a model file needs warnings about deprecated elements in the file.
     _log.log(logging.DEBUG if "deprecated" in warning else logging.WARNING, "MuJoCo: %s", warning)

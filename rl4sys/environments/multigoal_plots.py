@@ -1,4 +1,4 @@
-"""Plots of rollouts and Q-values on the multi-goal plane; no display needed."""
+"""Plots of rollouts and Q-values on the multi-goal plane. Plotting needs no display."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Environments of the old style: ``reset`` returns only the observation, and ``step`` returns four values.
+"""Old-style (OpenAI Gym) environments: ``reset`` returns only the observation, and ``step`` returns four values.
 
-Gymnasium's own interface is ``reset(seed, options) -> (observation, info)`` and a step with separate terminated and
-truncated. Environments of the old style are adapted to it when they are made.
+In Gymnasium, ``reset(seed, options)`` returns observation and info, and ``step`` returns terminated and truncated
+separately. Old-style environments are adapted to Gymnasium's interface when they are created.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from rl4sys.errors import ConfigError
 _log = logging.getLogger("rl4sys.environments")
 _reported: set[type] = set()
 _returns_info_of: dict[type, bool] = {}
-"""Result of `_returns_info` by class, so that each class is tried once."""
+"""Results of `_returns_info` by environment class; each class is tested once."""
 
 _STEP_LIMIT = "TimeLimit.truncated"
-"""Key of info by which old environments tell a step limit from an end."""
+"""Key of ``info`` that old-style environments set if an episode ended at its step limit."""
 
 
 class BaseEnvironment:
-    """Base class of environments in the old style; register a subclass with ``@register_environment``.
+    """Base class of old-style environments; register a subclass with ``@register_environment``.
 
     A subclass implements ``reset`` and ``step`` and sets or defines ``observation_space`` and ``action_space``
-    (Gymnasium spaces). ``config`` is the `EnvironmentConfig`, with settings of its own in ``config.options``.
+    (Gymnasium spaces). ``config`` is the `EnvironmentConfig`; ``config.options`` has the settings of the subclass.
     """
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
     def reset(self, seed: int | None = None) -> Any:
-        """Start an episode, which the seed should determine, and return the first observation."""
+        """Start an episode and return its first observation. The seed should determine the whole episode."""
         raise NotImplementedError
 
     def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
@@ -54,7 +54,7 @@ class BaseEnvironment:
 
 
 class AdaptedEnvironment(gymnasium.Env[Any, Any]):
-    """Gymnasium environment around one of the old style."""
+    """Gymnasium adapter of an old-style environment."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -89,7 +89,7 @@ class AdaptedEnvironment(gymnasium.Env[Any, Any]):
         getattr(self._inner, "close", lambda: None)()
 
     def _seed(self, seed: int) -> None:
-        """Seed an environment whose ``reset`` takes no seed: with its ``seed`` method, or as Gymnasium does."""
+        """Seed an environment whose ``reset`` takes no seed: call its ``seed`` method or else Gymnasium's ``reset``."""
         if hasattr(self._inner, "seed"):
             self._inner.seed(seed)
         elif isinstance(self._inner, gymnasium.Env):
@@ -97,7 +97,7 @@ class AdaptedEnvironment(gymnasium.Env[Any, Any]):
 
 
 def adapt_old_style(environment: Any, name: str) -> Environment:
-    """Return the environment, adapted if it is of the old style. Raises `ConfigError` if it lacks a method."""
+    """Return the environment, adapted if it is old-style. Raises `ConfigError` for a missing method or space."""
     _check_complete(environment, name)
     if not _is_old_style(environment):
         adapted: Environment = environment
@@ -105,8 +105,8 @@ def adapt_old_style(environment: Any, name: str) -> Environment:
     if type(environment) not in _reported:
         _reported.add(type(environment))
         _log.warning(
-            "the environment '%s' is of the old style and was adapted: done counts as terminated, or as truncated if "
-            "info['%s'] is true",
+            "the environment '%s' has the old Gym interface and was adapted: done means truncated if info['%s'] is "
+            "true, and terminated otherwise",
             name,
             _STEP_LIMIT,
         )
@@ -135,7 +135,7 @@ def _space_of(environment: Any, attribute: str) -> Any:
 
 
 def _implements(environment: Any, method: str) -> bool:
-    """Return False if a method is missing. Those of a Gymnasium environment are left to `check_environment`."""
+    """Return False if a method is missing. Gymnasium environments are not tested here, but by `check_environment`."""
     if isinstance(environment, gymnasium.Env):
         return True
     found = getattr(type(environment), method, None)
@@ -159,11 +159,11 @@ def has_old_reset(environment: Environment) -> bool:
 
 
 def _returns_info(environment: Environment) -> bool:
-    """Try a reset, which does no harm: every environment is reset before its first step."""
+    """Return True if ``reset`` returns info. Calling it is harmless, because each episode starts with a new reset."""
     try:
         return _is_new_reset(environment.reset(seed=0))
     except Exception:
-        # Third-party code may raise anything; `check_environment` reports it.
+        # Third-party code may raise any exception; `check_environment` reports it.
         return True
 
 

@@ -15,7 +15,7 @@ _THIN, _THICK = 2.0, 6.0
 
 
 def draw_plane(path: Sequence[Array], goals: Array, *, edge: float, near: float) -> Array:
-    """Draw a path with its end point, and the goals, each with a circle of radius ``near``."""
+    """Draw a path with its end point, and each goal with a circle of radius ``near``."""
     image = np.full((_SIZE, _SIZE, 3), _WHITE, np.uint8)
     scale = _SIZE / (2.2 * edge)
     for goal in goals:
@@ -29,7 +29,7 @@ def draw_plane(path: Sequence[Array], goals: Array, *, edge: float, near: float)
 
 
 def _to_pixels(position: Array, scale: float) -> Array:
-    """Return the column and row of a position; the y axis points up."""
+    """Return the pixel column and row of a position on the plane; the y axis points up."""
     return np.array([_SIZE / 2 + position[0] * scale, _SIZE / 2 - position[1] * scale])
 
 

@@ -1,4 +1,4 @@
-"""Rollouts of a policy with rendering: every frame goes to a video or a window."""
+"""Rollouts of a policy with rendering: every frame is written to a video or shown in a window."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ View: TypeAlias = Screen | Literal["window"]
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Number, maximum length and seed of the episodes to play; an evaluation with the same seed starts with them."""
+    """Number, maximum length and seed of the episodes to play.
+
+    With the same seed, an evaluation starts with the same episodes.
+    """
 
     number: int
     max_length: int
@@ -100,14 +103,14 @@ def _make_actor(config: EnvironmentConfig, rollouts: Rollouts, view: View | None
 
 
 def _limited(config: EnvironmentConfig, steps: int) -> EnvironmentConfig:
-    """Set the step limit in the config of a multi-agent environment, because TimeLimit cannot wrap it."""
-    if config.wrapper != "pettingzoo":
+    """Set the step limit of a multi-agent environment in its config, because TimeLimit cannot wrap it."""
+    if config.family != "pettingzoo":
         return config
     return config.model_copy(update={"max_episode_steps": min(config.max_episode_steps or steps, steps)})
 
 
 def _with_render_mode(config: EnvironmentConfig, view: View | None) -> EnvironmentConfig:
-    if view is None or config.wrapper in _ALWAYS_RENDERED:
+    if view is None or config.family in _ALWAYS_RENDERED:
         return config
     mode = "human" if view == WINDOW else "rgb_array"
     return config.model_copy(update={"options": {**config.options, "render_mode": mode}})
@@ -118,23 +121,23 @@ def _with_view(environment: Any, config: EnvironmentConfig, steps: int, view: Vi
     if view == WINDOW:
         environment = _show_in_window(environment, config.name)
     elif view is not None:
-        wrapper = _RenderedMultiAgent if config.wrapper == "pettingzoo" else _Rendered
+        wrapper = _RenderedMultiAgent if config.family == "pettingzoo" else _Rendered
         environment = wrapper(environment, _Camera(config.name, _rate(environment, config), view))
-    return environment if config.wrapper == "pettingzoo" else TimeLimit(environment, steps)
+    return environment if config.family == "pettingzoo" else TimeLimit(environment, steps)
 
 
 def _show_in_window(environment: Any, name: str) -> Any:
     if environment.render_mode == "rgb_array":
         return HumanRendering(environment)
     if environment.render_mode != "human":
-        raise ConfigError(f"{name} cannot be rendered: it has no render mode")
+        raise ConfigError(f"{name!r} cannot be rendered: it has no render mode")
     return environment
 
 
 def _rate(environment: Any, config: EnvironmentConfig) -> float:
     """Return the frame rate for real-time playback with one frame per step of the policy."""
     rate, frames = environment.metadata.get("render_fps") or _DEFAULT_RATE, 1
-    if config.wrapper == "atari":
+    if config.family == "atari":
         rate, frames = _ATARI_RATE, config.options.get("frame_skip", _ATARI_FRAMES)
     return float(rate) / (frames * config.action_repeat)
 
@@ -147,7 +150,7 @@ class _NullScreen:
 
 
 class _Camera:
-    """Shows each frame of an episode. The reset frame waits for the first step, so an unplayed episode is not shown."""
+    """Sends frames to a screen. The frame of a reset is sent only when the first step of the episode follows."""
 
     def __init__(self, name: str, rate: float, screen: Screen) -> None:
         self._name, self._rate, self._screen = name, rate, screen
@@ -167,10 +170,10 @@ class _Camera:
             frame = render()
         except Exception as problem:
             # Environments and renderers are third-party code and may raise any exception.
-            raise ConfigError(f"{self._name} cannot be rendered: {problem!r}") from problem
+            raise ConfigError(f"{self._name!r} cannot be rendered: {problem!r}") from problem
         if not isinstance(frame, np.ndarray):
             raise ConfigError(
-                f"{self._name} cannot be rendered: its render() returns {type(frame).__name__}, not an image"
+                f"{self._name!r} cannot be rendered: its render() returns {type(frame).__name__}, not an image"
             )
         return frame
 

@@ -35,7 +35,7 @@ _ENCODERS = {
 def check_video(path: Path) -> None:
     """Raise ConfigError, RunError or MissingExtraError if no video can be written to ``path``."""
     if path.suffix.lower() not in _ENCODERS:
-        raise ConfigError(f"--video is {str(path)!r}; its name should end in {' or '.join(_ENCODERS)}")
+        raise ConfigError(f"--video is {str(path)!r}; expected a file name that ends in {' or '.join(_ENCODERS)}")
     if not path.absolute().parent.is_dir():
         raise RunError(f"cannot write {path}: there is no directory {path.absolute().parent}")
     _ffmpeg()
@@ -62,7 +62,7 @@ class Video:
         self._shown, self._keep_every = 0, 1
 
     def show(self, frame: Array, frames_per_second: float) -> None:
-        """Append a frame; the first one sets the frame rate."""
+        """Append a frame to the video. The first call sets the frame rate."""
         frame = _normalized_frame(np.asarray(frame))
         if self._encoder is None:
             self._keep_every, self._shape = math.ceil(frames_per_second / _MAX_RATE), frame.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,9 @@ from gymnasium.wrappers import FrameStackObservation, RescaleAction, TimeLimit, 
 
 from rl4sys.environments.base import Environment
 from rl4sys.environments.config import EnvironmentConfig
+from rl4sys.environments.provided import import_object
 from rl4sys.errors import ConfigError
+from rl4sys.registry import WRAPPERS
 from rl4sys.spec import Array
 
 
@@ -26,6 +29,29 @@ def apply_wrappers(environment: Environment, config: EnvironmentConfig) -> Envir
     if config.observed is not None:
         environment = _select_elements(environment, config.observed)
     return stack_frames(environment, config.frame_stack)
+
+
+def apply_own_wrappers(environment: Environment, config: EnvironmentConfig) -> Environment:
+    """Apply the wrappers in ``environment.wrappers``; the first one is the innermost."""
+    for wrapper in config.wrappers:
+        try:
+            environment = _find_wrapper(wrapper.name)(environment, **wrapper.options)
+        except TypeError as problem:
+            raise ConfigError(
+                f"environment.wrappers: {wrapper.name} does not accept the options {wrapper.options}: {problem}"
+            ) from problem
+    return environment
+
+
+def _find_wrapper(name: str) -> Callable[..., Environment]:
+    module, _, path = name.partition(":")
+    found = import_object(module, path, "environment.wrappers") if path else None
+    if found is not None:
+        return found
+    if path:
+        raise ConfigError(f"environment.wrappers is {name!r}, but the module {module!r} has no {path!r}")
+    component: Callable[..., Environment] = WRAPPERS.get(name)
+    return component
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):

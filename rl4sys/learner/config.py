@@ -35,13 +35,13 @@ class LearnerConfig(Config):
 
 
 def parse_algorithm(settings: Any) -> AlgorithmConfig:
-    """Parse the ``algorithm`` block with the config class of the algorithm it names."""
+    """Parse the ``algorithm`` block with the config class of the named algorithm."""
     name = _named(settings, "algorithm", "name", ALGORITHMS)
     model = ALGORITHMS.get(name).Config
     if ACCUMULATE in settings and ACCUMULATE not in model.model_fields:
         raise ConfigError(
-            f"algorithm.{ACCUMULATE} is not a setting of {name}, whose updates are not split into parts; remove it, or "
-            "use an algorithm that learns from minibatches, such as ppo, dqn or sac"
+            f"algorithm.{ACCUMULATE} is not a setting of {name}, which does not support gradient accumulation; "
+            "remove it, or use an algorithm that supports it, such as ppo, dqn or sac"
         )
     options: AlgorithmConfig = parse(model, settings, "algorithm")
     return options
@@ -51,7 +51,7 @@ def parse_networks(settings: Any, algorithm: str) -> dict[str, NetworkConfig]:
     """Parse the ``network`` block: one network config per role. Roles may be missing."""
     roles = (*ALGORITHMS.get(algorithm).roles, *getattr(ALGORITHMS.get(algorithm), "optional_roles", ()))
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"network is {settings!r:.80}; it should be a block with {' and '.join(roles)}")
+        raise ConfigError(f"network is {settings!r:.80}; expected a block with {' and '.join(roles)}")
     for role in settings:
         if not roles:
             raise ConfigError(
@@ -60,13 +60,13 @@ def parse_networks(settings: Any, algorithm: str) -> dict[str, NetworkConfig]:
             )
         if role not in roles:
             why = (
-                " Its actor and critic are updated in separate steps, so they cannot share a trunk."
+                f" {algorithm} updates actor and critic in separate steps, so they cannot share a trunk."
                 if role == TRUNK
                 else ""
             )
             raise ConfigError(
                 f"network.{role} is not a network of {algorithm}{did_you_mean(str(role), roles)} "
-                f"It has: {', '.join(roles)}.{why * ('actor' in roles)}"
+                f"Networks of {algorithm}: {', '.join(roles)}.{why * ('actor' in roles)}"
             )
     return {str(role): _parse_network(options, f"network.{role}") for role, options in settings.items()}
 
@@ -81,11 +81,14 @@ def parse_buffer(settings: Any, algorithm: str) -> BufferConfig:
 
 
 def _with_largest_size(settings: Mapping[str, Any], default: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the size auto by the largest one it may choose."""
+    """Replace ``size: auto`` by an `AutoSize` with the maximum size, the default of the algorithm."""
     if settings.get("size") != AUTO:
         return settings
     if "pools" in settings:
-        raise ConfigError("buffer.size is 'auto', but a union has several pools; give each pool a size, or buffer.size")
+        raise ConfigError(
+            "buffer.size is 'auto', which a union of pools does not support; set the size of each pool, or set "
+            "buffer.size to a number of steps"
+        )
     return {**settings, "size": AutoSize(default["size"])}
 
 
@@ -112,16 +115,17 @@ def _parse_network(settings: Any, at: str) -> NetworkConfig:
     network = NETWORKS.get(kind)
     if not hasattr(network, "Config"):
         raise ConfigError(
-            f"the network {kind!r} has no Config; set it to a class of its options, such as networks.base.NetworkConfig"
+            f"the class of network type {kind!r} has no attribute Config; set Config to the class of its options, such "
+            "as rl4sys.networks.base.NetworkConfig"
         )
     options: NetworkConfig = parse(network.Config, settings, at)
     return options
 
 
 def _named(settings: Any, at: str, key: str, registry: Registry) -> str:
-    """Return the name of a component in its block."""
+    """Return the component name in a config block: the value of ``key``, such as ``type``."""
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"{at} is {settings!r:.80}; it should be a block of settings (key: value)")
+        raise ConfigError(f"{at} is {settings!r:.80}; expected a block of settings (key: value)")
     if isinstance(settings.get(key), str):
         return str(settings[key])
     problem = "is missing; add it" if key not in settings else f"is {settings[key]!r:.80}; give it a name"

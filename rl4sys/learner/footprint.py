@@ -32,7 +32,7 @@ class LearnerCost:
 
 
 def learner_cost(spec: Spec, config: LearnerConfig) -> LearnerCost:
-    """Compute the cost of a Learner without building it, so that hosts can reject a Learner that does not fit."""
+    """Compute parameter count and buffer size without building the Learner, so that hosts can enforce limits."""
     setup = algorithm_setup(spec, config, np.random.SeedSequence(0))
     counts = [count_parameters(setup.network(role), needed) for role, needed in _blueprints(setup).items()]
     buffer = _buffer_bytes(spec, config.buffer)
@@ -53,17 +53,17 @@ class BufferFootprint:
 
     @property
     def memory_bytes(self) -> int:
-        """RAM of the full buffer."""
+        """RAM in bytes that the full buffer needs."""
         return self.cost.buffer_bytes - self.cost.disk_bytes
 
     def remaining_bytes(self, steps: int) -> int:
-        """Return the RAM the buffer will still allocate after ``steps`` steps."""
+        """Return the RAM in bytes that a buffer with ``steps`` stored steps will still allocate."""
         return int(self.memory_bytes * max(0.0, 1 - steps / self.settings.buffer.size))
 
     def check(self, available: int | None) -> None:
-        """Check that the full buffer fits in ``available`` bytes of RAM. Raises `ConfigError` if not.
+        """Raise `ConfigError` if the full buffer does not fit into ``available`` bytes of RAM; None means unknown.
 
-        Without this check the process is killed hours later, when the buffer has grown.
+        Without this check, the system would kill the process hours later, when the buffer has grown.
         """
         if available is None or self.memory_bytes <= available:
             return
@@ -92,7 +92,10 @@ class BufferFootprint:
         return size
 
     def _share(self, available: int | None, max_bytes: int | None = None) -> float:
-        """Return the share of the buffer that fits into the limits; above 1 if there is room left."""
+        """Return the ratio of allowed to required bytes; the buffer fits if the ratio is at least 1.
+
+        Of the ratios for RAM and for RAM plus disk, the smaller one is returned.
+        """
         ram = math.inf if available is None else int(_FILL * available)
         both = math.inf if max_bytes is None else max_bytes
         return min(ram / max(self.memory_bytes, 1), both / max(self.cost.buffer_bytes, 1))
@@ -104,7 +107,7 @@ class BufferFootprint:
 
     def _other_storage(self, available: int) -> Iterator[str]:
         """Suggest ways to store the same number of steps in less RAM."""
-        for name, value, where in (("unstack", True, " where images are stacked frames"), ("storage", "disk", "")):
+        for name, value, where in (("unstack", True, " if images are stacked frames"), ("storage", "disk", "")):
             if getattr(self.settings.buffer, name, value) != value and self._memory(**{name: value}) <= available:
                 yield f"buffer.{name}={str(value).lower()}{where} ({format_bytes(self._memory(**{name: value}))})"
 
@@ -121,12 +124,12 @@ class BufferFootprint:
 
 
 def buffer_footprint(spec: Spec, settings: LearnerConfig) -> BufferFootprint:
-    """Compute the footprint of the buffer in ``settings``."""
+    """Return the RAM footprint of the buffer configured in ``settings``."""
     return BufferFootprint(spec, settings, learner_cost(spec, settings))
 
 
 def choose_size(needs: BufferFootprint, available: int | None, max_bytes: int | None = None) -> tuple[int, str]:
-    """Choose the size of a buffer with the size auto; return it with a message that explains it.
+    """Choose the buffer size for ``buffer.size: auto``; return the size and a message that explains the choice.
 
     Raises `ConfigError` if no size fits.
     """
@@ -137,9 +140,9 @@ def choose_size(needs: BufferFootprint, available: int | None, max_bytes: int | 
     if size == 0:
         raise ConfigError(f"buffer.size is auto, but no buffer fits: {why}; use a machine with more RAM")
     if size == largest:
-        return size, f"buffer.size: auto is {size:,}, the default of {needs.settings.algorithm.name}; {why}"
+        return size, f"buffer.size: auto selects {size:,} steps, the default of {needs.settings.algorithm.name}; {why}"
     needed = format_bytes(needs.cost.buffer_bytes)
-    return size, f"buffer.size: auto is {size:,} instead of {largest:,}, which need {needed}: {why}"
+    return size, f"buffer.size: auto selects {size:,} steps; the default of {largest:,} steps needs {needed}, but {why}"
 
 
 def _rounded(size: int) -> int:
@@ -153,7 +156,7 @@ def _blueprints(setup: AlgorithmSetup[AlgorithmConfig]) -> Mapping[str, Blueprin
     if hasattr(algorithm, "blueprints"):
         blueprints: Mapping[str, Blueprint] = algorithm.blueprints(setup)
         return blueprints
-    # A plugin may not declare its blueprints. Count each role as an actor, which usually has the most outputs.
+    # A plugin may have no blueprints method. Count each role as an actor, which usually has the most outputs.
     return {role: Blueprint(setup.spec, action_outputs(setup.spec)) for role in algorithm.roles}
 
 
@@ -162,5 +165,5 @@ def _buffer_bytes(spec: Spec, config: BufferConfig) -> BufferBytes:
     if hasattr(buffer, "required_bytes"):
         required: BufferBytes = buffer.required_bytes(config, spec)
         return required
-    # A plugin may not declare its size. Two observations and an action per step are usually an upper bound.
+    # A plugin may have no required_bytes method. Two observations and an action per step are usually an upper bound.
     return BufferBytes(config.size * (2 * space_bytes(*spec.observation.values()) + space_bytes(spec.action)))

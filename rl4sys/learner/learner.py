@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmSetup, Metrics
+from rl4sys.algorithms.base import Algorithm, AlgorithmConfig, AlgorithmSetup, Metrics, PlacedModule
 from rl4sys.algorithms.imitation import imitate
 from rl4sys.buffers.base import NO_RESOURCES, Batch, BufferResources, transitions
 from rl4sys.errors import ExportError, NumericalError
 from rl4sys.learner.config import LearnerConfig, algorithm_setup
+from rl4sys.networks.translate import is_own
 from rl4sys.normalization import NormalizedPolicy, ObservationNormalizer, RewardNormalizer
 from rl4sys.policy.base import Policy
 from rl4sys.policy.snapshot import Snapshot
@@ -29,7 +30,9 @@ class Learner:
         algorithm_seed, batch_seed = seed.spawn(2)
         self._observations = ObservationNormalizer(spec) if config.normalize_obs else None
         seen = self._observations.spec if self._observations else spec
-        self.algorithm = _build_algorithm(algorithm_setup(seen, config, algorithm_seed, resources))
+        setup = algorithm_setup(seen, config, algorithm_seed, resources)
+        self.algorithm = _build_algorithm(setup)
+        self._placed = setup.placed
         self._buffer = self.algorithm.make_buffer()
         self._rng = np.random.default_rng(batch_seed)
         self._warm_start = config.warm_start
@@ -41,7 +44,7 @@ class Learner:
 
     def warm_start(self, trajectories: Sequence[Trajectory]) -> Metrics:
         """Pretrain the policy by behavior cloning. Call it once, before the first `learn`."""
-        assert self._warm_start is not None  # the host calls this only if the config has the block
+        assert self._warm_start is not None  # hosts call this only if the config has a warm_start block
         for trajectory in trajectories:
             _check_finite(trajectory, steps=0)
             if self._observations:
@@ -74,23 +77,27 @@ class Learner:
         return self._live_policy() if snapshot is None else SnapshotPolicy(snapshot)
 
     def snapshot(self) -> Snapshot:
-        """Return the policy for clients. Raises `ExportError` if its network cannot be exported."""
+        """Return the current policy as a snapshot. Raises `ExportError` if its network cannot be exported."""
         return self._live_policy().snapshot(self.version)
 
     def snapshot_or_none(self) -> Snapshot | None:
-        """Return the policy for clients, or None if its network cannot be exported."""
+        """Return the current policy as a snapshot, or None if its network cannot be exported."""
         try:
             return self.snapshot()
         except ExportError:
             return None
 
     def export_error(self) -> str:
-        """Return the reason why clients cannot run the policy themselves; empty if they can."""
+        """Return the reason why the policy cannot be exported to clients; empty if the policy can be exported."""
         try:
             self.snapshot()
         except ExportError as error:
             return str(error)
         return ""
+
+    def own_networks(self) -> list[PlacedModule]:
+        """Return the modules of the algorithm that contain networks of the user."""
+        return [placed for placed in self._placed if any(is_own(part) for part in placed.module.modules())]
 
     def state(self) -> State:
         return {
@@ -151,7 +158,7 @@ class Learner:
 
 
 def build_learner(spec: Spec, config: LearnerConfig, seed: int, resources: BufferResources = NO_RESOURCES) -> Learner:
-    """Build a Learner. All its randomness comes from ``seed``."""
+    """Build a Learner whose random numbers depend only on ``seed``."""
     return Learner(spec, config, np.random.SeedSequence(seed), resources)
 
 

@@ -21,7 +21,9 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         if width % heads:
-            raise ConfigError(f"{heads} attention heads need a width that is a multiple of {heads}, got {width}")
+            raise ConfigError(
+                f"the network width is {width}; expected a multiple of the number of attention heads, {heads}"
+            )
         self._heads = heads
         self.norm = nn.LayerNorm(width)
         self.query, self.key, self.value, self.join = (nn.Linear(width, width) for _ in range(4))
@@ -44,7 +46,10 @@ class SelfAttention(nn.Module):
         return [self.query, self.key, self.value, self.join]
 
     def write(self, writer: BodyWriter, label: str, source: int, rows: int, legal: int | None = None) -> int:
-        """Add the operations of this layer; ``source``, ``legal`` (the mask) and the result are numbers of values."""
+        """Add the operations of this layer to the program, and return the number of the result value.
+
+        ``source`` and ``legal`` (the mask) are the numbers of the input values.
+        """
         normal = write_norm(writer, f"{label}.norm", self.norm, source, rows)
         layers = {"query": self.query, "key": self.key, "value": self.value}
         sources = [writer.linear(f"{label}.{name}", layer, normal, rows) for name, layer in layers.items()]
@@ -69,15 +74,19 @@ def write_norm(writer: BodyWriter, label: str, norm: nn.LayerNorm, source: int, 
 
 
 def rows_observation(spec: Spec, given: str | None, network: str) -> str:
-    """Return the name of the 2-axis observation the network takes. Raises `ConfigError` if it is ambiguous."""
+    """Return the name of the observation with 2 axes that is the input of the network.
+
+    ``given`` is the configured name; None selects the only observation with 2 axes. Raises `ConfigError` if the named
+    observation does not have 2 axes, or if ``given`` is None and not exactly one observation has 2 axes.
+    """
     found = [name for name in observation_names(spec) if len(spec.observation[name].shape) == 2]
     if given is not None and given not in found:
         raise ConfigError(
-            f"observation is {given!r}, but a network of type {network} takes an observation with 2 axes; available: "
-            f"{', '.join(found) or 'none'}"
+            f"observation is {given!r}, but a network of type {network} needs an observation with 2 axes; observations "
+            f"with 2 axes: {', '.join(found) or 'none'}"
         )
     if given is None and len(found) != 1:
-        shapes = ", ".join(f"{name} of {spec.observation[name].shape}" for name in observation_names(spec))
+        shapes = ", ".join(f"{name} with shape {spec.observation[name].shape}" for name in observation_names(spec))
         raise ConfigError(
             f"a network of type {network} needs one observation with 2 axes (rows x features), but the observations "
             f"are {shapes}; " + ("select one with the option `observation`" if found else "use mlp")

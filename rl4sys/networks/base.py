@@ -14,9 +14,10 @@ from torch.overrides import TorchFunctionMode
 from rl4sys.config import Config
 from rl4sys.errors import ConfigError, ExportError
 from rl4sys.networks.body_writer import Body, to_array
-from rl4sys.networks.translate import Translated, is_plain
+from rl4sys.networks.translate import with_named_observations
 from rl4sys.registry import NETWORKS
 from rl4sys.spec import MASK, Spec, encoded_size
+from rl4sys.trajectory import OBSERVATION
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 """Observations by name, batched along the first axis."""
@@ -45,7 +46,7 @@ __all__ = [
 
 
 class NetworkConfig(Config):
-    """Options of every network."""
+    """Options that all networks have."""
 
     type: str = "mlp"
     """Network type: mlp, cnn, gru, lstm, transformer, items, dict, or a name that a plugin registered."""
@@ -53,9 +54,9 @@ class NetworkConfig(Config):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Inputs and outputs a network must have; ``output_gain`` scales the initial weights of its last layer.
+    """Inputs and outputs that a network must have. ``output_gain`` scales the initial weights of its last layer.
 
-    ``allow_memory`` permits recurrent networks; only algorithms that train on sequences set it.
+    ``allow_memory`` permits recurrent networks; only algorithms that train on sequences set this flag.
     """
 
     spec: Spec
@@ -74,30 +75,31 @@ class Exportable(Protocol):
 
 @runtime_checkable
 class Recurrent(Protocol):
-    """Recurrent network. Its memory is a float32 vector, zero at the start of an episode.
+    """Recurrent network. Its recurrent state (memory) is a float32 vector, zero at the start of an episode.
 
-    ``forward`` runs one step from zero memory. The exported program has the same memory.
+    ``forward`` runs one step from a zero state. The exported program has the same recurrent state.
     """
 
     memory_size: int
-    """Length of the memory; 0 if the network has none."""
+    """Length of the recurrent state; 0 if the network is not recurrent."""
 
     def step(self, observation: Tensors, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Run one step per row; return outputs (N, outputs) and the next memory (N, memory_size)."""
+        """Run one step per row; return outputs (N, outputs) and the next recurrent state (N, memory_size)."""
 
     def sequence(self, observation: Tensors, memory: Tensor) -> Tensor:
-        """Run T steps; return outputs (B, T, outputs). ``memory`` is the memory before the first step."""
+        """Run T steps of B sequences; return outputs (B, T, outputs). ``memory`` is the initial recurrent state."""
 
 
 def memory_size(network: nn.Module) -> int:
-    """Return the length of the network's memory; 0 if the network has none."""
+    """Return the length of the recurrent state of a network; 0 if the network is not recurrent."""
     return network.memory_size if isinstance(network, Recurrent) else 0
 
 
 def build_network(config: NetworkConfig, blueprint: Blueprint, seed: int) -> nn.Module:
-    """Build a network with initial weights from ``seed`` alone. Its forward maps `Tensors` to (N, outputs).
+    """Build a network whose initial weights depend only on ``seed``.
 
-    The global torch generator keeps its state.
+    The forward method of the network maps `Tensors` to outputs of shape (N, outputs). The state of the global torch
+    generator does not change.
     """
     # Torch layers draw their initial weights from a generator shared by the whole process.
     with _building, torch.random.fork_rng(devices=[]):
@@ -105,14 +107,14 @@ def build_network(config: NetworkConfig, blueprint: Blueprint, seed: int) -> nn.
         network = cast(nn.Module, NETWORKS.get(config.type)(config, blueprint))
     if memory_size(network) and not blueprint.allow_memory:
         raise ConfigError(
-            f"a network of type {config.type} has memory, but this algorithm learns from single steps, not sequences; "
-            "use a network without memory, such as mlp, or transformer on stacked observations"
+            f"a network of type {config.type} is recurrent, but this algorithm learns from single steps, not from "
+            "sequences; use a network that is not recurrent, such as mlp, or a transformer on stacked observations"
         )
-    return Translated(network, blueprint.spec) if is_plain(network) else network
+    return with_named_observations(network, blueprint.spec)
 
 
 def memory_size_of(config: NetworkConfig, blueprint: Blueprint) -> int:
-    """Return the length of a network's memory, computed without allocating the weights."""
+    """Return the length of a network's recurrent state, computed without allocating the weights."""
     with torch.device("meta"), _NoInitialization():
         return memory_size(build_network(config, blueprint, seed=0))
 
@@ -126,7 +128,7 @@ def count_parameters(config: NetworkConfig, blueprint: Blueprint) -> int:
     except (RuntimeError, TypeError) as problem:
         raise ConfigError(
             f"the size of the {config.type} network cannot be computed: {str(problem).partition(chr(10))[0]}; "
-            "make the network smaller, or, in a network of your own, do not read weights in __init__"
+            "make the network smaller, or, in your own network class, do not read weights in __init__"
         ) from problem
     return sum(parameter.numel() for parameter in network.parameters())
 
@@ -152,8 +154,8 @@ def export(network: nn.Module, prefix: str) -> Body:
     if not isinstance(network, Exportable):
         raise ExportError(
             f"{type(network).__name__} has its own forward code and no export(prefix) method, so clients cannot "
-            "run it without torch. Add an export method, or register a function that returns a plain nn.Sequential; "
-            "`inference: remote` still serves it"
+            "run it without torch. Add an export method, register a function that returns a plain nn.Sequential, or "
+            "set `inference: remote` in the clients to let the server act"
         )
     return network.export(prefix)
 
@@ -174,6 +176,6 @@ def concat_observations(observation: Tensors, names: Sequence[str]) -> Tensor:
     return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
 
-def observation_of(columns: Tensors, prefix: str) -> Tensors:
+def observation_of(columns: Tensors, prefix: str = OBSERVATION) -> Tensors:
     """Select the columns that start with ``prefix``, such as ``obs.``, and strip it from their names."""
     return {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}

@@ -30,7 +30,11 @@ def to_array(tensor: Tensor) -> Array:
 
 
 class BodyWriter:
-    """Builds a `Body` from operations and weights. Results are numbered; weight names start with ``prefix``."""
+    """Builds a `Body` from operations and weights.
+
+    The result of each operation gets a number, by which later operations reference it as an input. Weight names start
+    with ``prefix``.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -41,7 +45,7 @@ class BodyWriter:
         return Body(tuple(self._operations), self._weights)
 
     def add(self, name: str, *sources: int, weights: Mapping[str, Tensor] = _NONE, **options: float) -> int:
-        """Add an operation on the values with the numbers ``sources`` and return the number of its result."""
+        """Add an operation whose inputs are the values numbered ``sources``; return the number of its result."""
         named = {f"{self.prefix}.{label}": to_array(tensor) for label, tensor in weights.items()}
         self._weights |= named
         just_before = sources == (len(self._operations),)
@@ -73,7 +77,10 @@ class BodyWriter:
         return len(self._operations)
 
     def observations(self, spec: Spec, names: Iterable[str]) -> int:
-        """Slice the named observations from the input row and concatenate them; ``names`` must not be empty."""
+        """Slice the named observations from the input row and concatenate them; return the number of the result.
+
+        ``names`` must not be empty.
+        """
         wanted = set(names)
         if wanted == set(spec.observation) - {MASK}:
             return ROW

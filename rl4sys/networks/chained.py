@@ -11,7 +11,10 @@ from rl4sys.policy.program import ROW
 from rl4sys.spec import Box, Space, Spec
 
 FEATURES = "~features"
-"""Name of the trunk's features, the only observation of a head. If present, the trunk does not run again."""
+"""Name of the observation that contains the outputs of the trunk: the only input of a head.
+
+The trunk does not run on observations that already contain this name.
+"""
 
 
 def head_spec(width: int, action: Space) -> Spec:
@@ -20,12 +23,12 @@ def head_spec(width: int, action: Space) -> Spec:
 
 
 class Chained(nn.Module):
-    """Network that runs a trunk and then a head. Only the trunk may have memory."""
+    """Network that runs a trunk and then a head. Only the trunk may be recurrent."""
 
     def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
         super().__init__()
         if memory_size(head):
-            raise ConfigError("a head on a shared trunk cannot have memory; put the gru or lstm in the trunk")
+            raise ConfigError("a head on a shared trunk cannot be recurrent; use the gru or lstm network as the trunk")
         self.trunk, self.head = trunk, head
         self.memory_size = memory_size(trunk)
 
@@ -34,7 +37,7 @@ class Chained(nn.Module):
         return outputs
 
     def with_features(self, observation: Tensors) -> Tensors:
-        """Add the trunk's features to the observation, so that several heads share one pass of the trunk."""
+        """Add the outputs of the trunk to the observation, so that several heads share one pass of the trunk."""
         return observation if FEATURES in observation else {**observation, FEATURES: self.trunk(observation)}
 
     def step(self, observation: Tensors, memory: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,7 @@ class CNN(nn.Module):
         self._images = [Image(n, box, config.channels) for n, box in boxes.items() if len(box.shape) == 3]
         self._others = [name for name, box in boxes.items() if len(box.shape) != 3]
         if not self._images:
-            shapes = ", ".join(f"{name} of {box.shape}" for name, box in boxes.items())
+            shapes = ", ".join(f"{name} with shape {box.shape}" for name, box in boxes.items())
             raise ConfigError(
                 "a network of type cnn needs an image (an observation with 3 axes), but the observations are "
                 f"{shapes}; use mlp"

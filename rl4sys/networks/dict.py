@@ -42,7 +42,7 @@ class DictNetworkConfig(LayersConfig):
     @classmethod
     def _parse_encoders(cls, encoders: Any) -> Any:
         if not isinstance(encoders, dict):
-            raise ValueError("it should be a block with a network for each observation")  # noqa: TRY004
+            raise ValueError("expected a block with a network for each observation")  # noqa: TRY004
         return {name: _parse_encoder(str(name), settings) for name, settings in encoders.items()}
 
 
@@ -50,7 +50,7 @@ def _parse_encoder(name: str, settings: Any) -> NetworkConfig:
     if isinstance(settings, NetworkConfig):
         return settings
     if not isinstance(settings, dict) or not isinstance(settings.get("type", "mlp"), str):
-        raise ConfigError(f"encoders.{name} is {settings!r:.80}; it should be a block such as {{type: mlp}}")
+        raise ConfigError(f"encoders.{name} is {settings!r:.80}; expected a block such as {{type: mlp}}")
     options: NetworkConfig = parse(NETWORKS.get(settings.get("type", "mlp")).Config, settings, f"encoders.{name}")
     return options
 
@@ -100,5 +100,5 @@ class DictNetwork(nn.Module):
         needed = Blueprint(Spec(seen, spec.action), config.encoder_outputs, HIDDEN_GAIN)
         network: nn.Module = NETWORKS.get(settings.type)(settings, needed)
         if memory_size(network):
-            raise ConfigError(f"encoders.{name} is a {settings.type}, but an encoder cannot have memory; use mlp")
+            raise ConfigError(f"encoders.{name} is a {settings.type}, but an encoder cannot be recurrent; use mlp")
         return network

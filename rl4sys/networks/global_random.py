@@ -1,4 +1,4 @@
-"""Global random generators of torch, numpy and Python, isolated for code that draws from them."""
+"""Isolation of code that draws from the global random generators of torch, numpy and Python."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rl4sys.spec import State
 
 
 class GlobalRandom:
-    """Own states of the global generators. They are installed only within `in_use`.
+    """Separate states of the global random generators, installed only within the context `in_use`.
 
-    Code inside draws from these states, and other parts of the process are not disturbed. With a CUDA device, its
-    generator is included.
+    Code in this context draws from the separate states, so the random numbers of other code do not change. The states
+    include the generator of a CUDA device.
     """
 
     def __init__(self, seed: int, device: torch.device) -> None:
@@ -30,7 +30,7 @@ class GlobalRandom:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Install the own states; keep their progress and restore the previous states at the end."""
+        """Context manager that installs the separate states; on exit, stores them and restores the previous states."""
         with self._preserved():
             restore_random_states(self._states, self._device)
             try:
@@ -40,10 +40,10 @@ class GlobalRandom:
 
     @contextmanager
     def for_decisions(self) -> Iterator[None]:
-        """Install generators for decisions, to be seeded with `seed`; restore the previous states at the end.
+        """Context manager that installs generators for decisions; on exit, restores the previous states.
 
-        Copying the state of numpy takes longer than a small network, so its generator is exchanged instead. Only the
-        second half of a pair of normal numbers, which numpy keeps for the next call, is lost.
+        Call `seed` before each decision. The numpy generator is replaced, because copying its state takes longer than
+        a pass through a small network. Only a normal sample that numpy has cached for the next call is lost.
         """
         before, outside = capture_random_states(self._device, ("torch", "python")), np.random.mtrand.get_bit_generator()
         np.random.mtrand.set_bit_generator(self._decision_bits)
@@ -81,13 +81,13 @@ class GlobalRandom:
 def capture_random_states(
     device: torch.device, libraries: Sequence[str] = ("torch", "numpy", "python")
 ) -> dict[str, Any]:
-    """Return the states of the global generators by library, with that of a CUDA device."""
+    """Return the states of the global generators by library, including the generator of a CUDA device."""
     states = {library: _CAPTURE[library]() for library in libraries}
     return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def restore_random_states(states: Mapping[str, Any], device: torch.device) -> None:
-    """Install states from `capture_random_states`; that of a CUDA device is skipped on a machine without it."""
+    """Install states from `capture_random_states`; a CUDA state is skipped if ``device`` is not a CUDA device."""
     for library, state in states.items():
         if library in _RESTORE:
             _RESTORE[library](state)

@@ -71,8 +71,8 @@ class Nature(nn.Module):
             size = layers[-1].size
         if min(size) < 1:
             raise ConfigError(
-                f"the observation {image.name} is an image of {image.height} x {image.width}, but the architecture "
-                "nature needs at least 36 x 36; use architecture: impala, or set channels if the size is wrong"
+                f"the observation {image.name!r} is an image of {image.height} x {image.width}, but the architecture "
+                "'nature' needs at least 36 x 36; use architecture: impala, or set channels if this size is wrong"
             )
         self.layers = nn.ModuleList(layers)
         self.outputs = size[0] * size[1] * plan[-1][0]

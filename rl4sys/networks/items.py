@@ -24,7 +24,7 @@ class ItemsConfig(LayersConfig):
     type: str = "items"
     """Network type."""
     observation: str | None = None
-    """Name of the observation with 2 axes, items x features; null if there is only one."""
+    """Name of the observation with shape (items, features); null selects the only observation with 2 axes."""
     hidden_dims: list[int] = Field(default=[32, 16])
     """Width of each hidden layer, first to last; the layers are applied to every item separately."""
     activation: Activation = "relu"
@@ -36,9 +36,10 @@ class ItemsConfig(LayersConfig):
 class Items(nn.Module):
     """Network that scores items: the first outputs are the scores, one per item.
 
-    All further outputs are computed from the pool, the mean over the items. If there are fewer outputs than items, all
-    outputs are computed from the pool. With MultiDiscrete actions, the scores belong to the first part, if that part
-    has enough actions. Items whose action is masked are excluded from the pool and from attention.
+    All further outputs are computed from the pool, which is the mean over the items. If there are fewer outputs than
+    items, all outputs are computed from the pool. With MultiDiscrete actions, the scores belong to the first action
+    dimension, if that dimension has enough actions. Items whose action is masked are excluded from the pool and from
+    attention.
     """
 
     Config = ItemsConfig
@@ -98,5 +99,5 @@ class Items(nn.Module):
 
 
 def _on_items(spec: Spec, outputs: int) -> int:
-    """Return the number of outputs, or of mask elements, that can belong to items."""
+    """Return how many of the outputs can belong to items: at most the first dimension of a MultiDiscrete action."""
     return min(outputs, spec.action.choices[0]) if isinstance(spec.action, MultiDiscrete) else outputs

@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class LayersConfig(NetworkConfig):
-    """Options of every network with fully connected layers."""
+    """Options of all networks with fully connected layers."""
 
     hidden_dims: list[int] = Field(default=[64, 64])
     """Width of each hidden layer, first to last; an empty list gives a linear map."""
@@ -44,14 +44,14 @@ class LayersConfig(NetworkConfig):
     @classmethod
     def _check_list(cls, widths: Any) -> Any:
         if not isinstance(widths, list):
-            raise ValueError("it should be a list of widths, such as [64, 64]")  # noqa: TRY004 - pydantic's protocol
+            raise ValueError("expected a list of layer widths, such as [64, 64]")  # noqa: TRY004 - pydantic's protocol
         return widths
 
     @field_validator("hidden_dims")
     @classmethod
     def _check_widths(cls, widths: list[int]) -> list[int]:
         if not all(1 <= width <= _MAX_WIDTH for width in widths) or len(widths) > _MAX_DEPTH:
-            raise ValueError(f"it should hold at most {_MAX_DEPTH} widths between 1 and {_MAX_WIDTH}")
+            raise ValueError(f"expected at most {_MAX_DEPTH} widths from 1 to {_MAX_WIDTH}")
         return widths
 
 
@@ -105,7 +105,7 @@ class Hidden(nn.Module):
 
 
 def initialize(config: LayersConfig, layers: Iterable[nn.Linear | nn.Conv2d], gain: float) -> None:
-    """Initialize the layers orthogonally with zero biases; keep torch's default weights if the config says uniform."""
+    """Initialize the layers orthogonally with zero biases, or keep torch's default if ``initialization`` is uniform."""
     if config.initialization == "uniform":
         return
     for layer in layers:

@@ -34,7 +34,7 @@ class MLP(nn.Module):
         initialize(config, [self.output], blueprint.output_gain)
         self._core: CoreLayers | None = None
         self._fixed_weights = None if config.noisy else self._weights()
-        """Weight tensors; None for noisy layers, which compute their weights in each pass."""
+        """Weight tensors of all layers; None if the layers are noisy, because their weights change in every pass."""
         self._parts = list(self.modules())
 
     def forward(self, observation: Tensors) -> Tensor:
@@ -42,7 +42,7 @@ class MLP(nn.Module):
         if self._core is None or row.device.type != "cpu":
             return self._layer_by_layer(row)
         if self._has_forward_hooks():
-            # Run the layers in torch as well, because the core does not call forward hooks.
+            # Also run the layers in torch, only to call the forward hooks, because the core does not call them.
             with torch.no_grad():
                 self._layer_by_layer(row)
         return self._core(row.contiguous(), self._weights() if self._fixed_weights is None else self._fixed_weights)

@@ -29,7 +29,7 @@ class SupportsNative(Protocol):
 
 
 def compute_natively(module: nn.Module) -> bool:
-    """Switch every supported network of a module to the native core; return False if another network remains.
+    """Switch all supported networks of a module to the native core; return False if a network is not supported.
 
     The core does not provide second derivatives.
     """
@@ -40,14 +40,17 @@ def compute_natively(module: nn.Module) -> bool:
 
 
 _BLOCK_ROWS = 1024
-"""Rows of one block of a forward pass without gradients."""
+"""Number of rows per block in forward passes without gradients."""
 
 _TAPES: list[Tape] = []
-"""Unused tapes, kept to reuse their RAM. Last in, first out: the newest tape is still in the CPU cache."""
+"""Unused tapes (activations for the backward pass), kept to reuse their RAM.
+
+The tape that was used last is reused first, because it may still be in the CPU cache.
+"""
 
 
 class _BorrowedTape:
-    """Tape borrowed from `_TAPES` for the lifetime of this object; backward may run more than once."""
+    """Tape taken from `_TAPES` and returned when this object is deleted; until then, backward may run repeatedly."""
 
     def __init__(self) -> None:
         from rl4sys._core import Tape
@@ -77,7 +80,7 @@ class CoreLayers:
     def __call__(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """Run the forward pass. ``weights`` lists per layer: weight, bias, and scale and shift of the layer norm."""
         if torch.is_grad_enabled():
-            given: Tensor = _Pass.apply(self, x, *weights)  # type: ignore[no-untyped-call]
+            given: Tensor = _LayersFunction.apply(self, x, *weights)  # type: ignore[no-untyped-call]
             return given
         borrowed = _BorrowedTape()
         # Without a backward pass only one block of activations is needed, and a block fits into the CPU cache.
@@ -95,18 +98,18 @@ class HasCoreLayers(Protocol):
     """Network that consists of core layers only."""
 
     def core_layers(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
-        """Return the layers and their weights in order; None if torch computes the network or it has forward hooks."""
+        """Return the layers and their weights in order; None if torch must compute the network."""
 
     def row(self, observation: Mapping[str, Tensor]) -> Tensor:
         """Return the input of the first layer."""
 
 
 def addresses(tensors: Iterable[Tensor]) -> list[int]:
-    """Return the data addresses of the tensors; they are valid while the tensors live."""
+    """Return the data addresses of the tensors; they are valid while the tensors exist."""
     return [tensor.data_ptr() for tensor in tensors]
 
 
-class _Pass(torch.autograd.Function):
+class _LayersFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layers: CoreLayers, x: Tensor, *weights: Tensor) -> Tensor:
         ctx.layers, ctx.borrowed = layers, _BorrowedTape()
@@ -120,7 +123,7 @@ class _Pass(torch.autograd.Function):
         _, x_wanted, *weights_wanted = ctx.needs_input_grad
         gradients = [torch.empty_like(weight) for weight in weights] if any(weights_wanted) else []
         of_x = torch.empty_like(x) if x_wanted else None
-        # Keep a reference: the core only has its address.
+        # Keep a reference, because the core has only the address of the gradient.
         gradient = gradient.contiguous()
         ctx.layers.core.backward(
             x.data_ptr(),

@@ -33,7 +33,7 @@ class NoisyLinear(nn.Linear):
         return nn.functional.linear(x, *self.noisy())
 
     def noisy(self) -> tuple[Tensor, Tensor]:
-        """Return weight and bias with the current noise added, or without noise if it is disabled."""
+        """Return weight and bias with the current noise, or without noise if the noise is disabled."""
         if self.noise_disabled:
             return self.weight, self.bias
         of_weight, of_bias = self.noise()
@@ -51,7 +51,7 @@ class NoisyLinear(nn.Linear):
 
 
 def weights_of(layer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Return the effective weight and bias of a layer."""
+    """Return weight and bias of a layer, including the current noise of a noisy layer."""
     return layer.noisy() if isinstance(layer, NoisyLinear) else (layer.weight, layer.bias)
 
 

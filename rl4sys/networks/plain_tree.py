@@ -1,4 +1,4 @@
-"""Conversion of any state dict of torch to a plain tree, and back without loss.
+"""Lossless conversion between torch state dicts and plain trees.
 
 A plain tree has only dicts with string keys, lists, scalars and numpy arrays, so it can be written without pickle.
 """
@@ -15,11 +15,11 @@ from rl4sys.errors import CheckpointError
 from rl4sys.networks.base import to_array
 
 _ARRAY, _TUPLE, _ITEMS = "~array", "~tuple", "~items"
-"""Keys of dicts that stand for a numpy array, a tuple, and a dict with keys other than strings."""
+"""Keys of the dicts that encode a numpy array, a tuple, and a dict with keys other than strings."""
 
 
 def to_plain(tree: Any, path: str = "") -> Any:
-    """Copy a tree of tensors, arrays, dicts, lists, tuples and scalars. Tensors become arrays."""
+    """Convert a tree of tensors, arrays, dicts, lists, tuples and scalars to a plain tree; all data is copied."""
     if isinstance(tree, torch.Tensor):
         return to_array(tree)
     if isinstance(tree, np.ndarray):
@@ -40,7 +40,7 @@ def to_plain(tree: Any, path: str = "") -> Any:
 
 
 def from_plain(tree: Any) -> Any:
-    """Return the tree that `to_plain` converted. Tensors are on the CPU."""
+    """Convert the result of `to_plain` back to the original tree, with tensors on the CPU."""
     if isinstance(tree, np.ndarray):
         return torch.from_numpy(tree.copy())
     if isinstance(tree, list):

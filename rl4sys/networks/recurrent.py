@@ -39,7 +39,7 @@ class LSTMConfig(RecurrentConfig):
 
 
 class _RecurrentNetwork(nn.Module):
-    """Base class of `GRU` and `LSTM`. The memory is the concatenation of the cell's states."""
+    """Base class of `GRU` and `LSTM`. The memory (recurrent state) is the concatenation of the cell's states."""
 
     cell: nn.GRU | nn.LSTM
     memory_size: int
@@ -57,7 +57,7 @@ class _RecurrentNetwork(nn.Module):
         initialize(config, [self.output], blueprint.output_gain)
 
     def forward(self, observation: Tensors) -> Tensor:
-        """Run one step from zero memory."""
+        """Run one step from a zero recurrent state."""
         rows = len(next(iter(observation.values())))
         return self.step(observation, self.output.weight.new_zeros(rows, self.memory_size))[0]
 
@@ -82,7 +82,7 @@ class _RecurrentNetwork(nn.Module):
         return writer.body()
 
     def _run(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cell's output at each step and its final memory."""
+        """Return the outputs of the cell at each step, and the final recurrent state."""
         # Torch expects a leading axis for layers; there is one layer.
         states = tuple(state.contiguous() for state in torch.split(memory[None], self.cell.hidden_size, dim=2))
         if isinstance(self.cell, nn.GRU):

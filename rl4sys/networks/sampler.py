@@ -16,7 +16,7 @@ from rl4sys.policy.program import Operation
 from rl4sys.spec import Columns, check_observation
 
 NOISE = "~noise"
-"""Name of the extra observation that contains the noise; sorts after all other names."""
+"""Name of the additional observation with the input noise; sorts after all other names."""
 
 
 class Sampler(nn.Module):
@@ -44,7 +44,7 @@ class Sampler(nn.Module):
 
 @dataclass(frozen=True)
 class SamplingPolicy(TorchPolicy):
-    """Policy that also draws the noise of the sampler. The greedy form uses zero noise."""
+    """Policy of a `Sampler`, which draws its input noise for each decision. The greedy form uses zero noise."""
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         check_observation(self.spec, observation)

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
 from rl4sys.networks.base import to_array
 from rl4sys.spec import Array, Columns, State
+
+Part: TypeAlias = nn.Module | torch.optim.Optimizer
+"""Part of an algorithm that changes during training."""
+
+
+def parts_state(**parts: Part) -> State:
+    """Return the state of the given networks and optimizers by argument name."""
+    return {
+        name: module_state(part) if isinstance(part, nn.Module) else optimizer_state(part)
+        for name, part in parts.items()
+    }
+
+
+def restore_parts(state: State, **parts: Part) -> None:
+    """Restore networks and optimizers from a result of `parts_state`, called with the same argument names."""
+    for name, part in parts.items():
+        if isinstance(part, nn.Module):
+            restore_module(part, state[name])
+        else:
+            restore_optimizer(part, state[name])
 
 
 def module_state(module: nn.Module) -> dict[str, Array]:

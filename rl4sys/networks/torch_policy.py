@@ -54,7 +54,7 @@ class TorchPolicy:
 
     @torch.no_grad()
     def _outputs(self, observation: Mapping[str, torch.Tensor], memory: Columns) -> tuple[Array, Array, Array]:
-        """Run the network and return its outputs, and the memory before and after the step."""
+        """Run the network; return its outputs, and the recurrent state before and after the step."""
         rows, network = len(next(iter(observation.values()))), self.network
         held = memory_of(memory, rows, memory_size(network))
         if not isinstance(network, Recurrent):
@@ -64,5 +64,5 @@ class TorchPolicy:
         return to_array(outputs), held, to_array(after)
 
 
-def to_tensors(columns: Columns, device: torch.device) -> Mapping[str, torch.Tensor]:
+def to_tensors(columns: Columns, device: torch.device | str = "cpu") -> Mapping[str, torch.Tensor]:
     return {name: torch.as_tensor(column, device=device) for name, column in columns.items()}

@@ -23,7 +23,7 @@ class TransformerConfig(LayersConfig):
     type: str = "transformer"
     """Network type."""
     observation: str | None = None
-    """Name of the observation with 2 axes, rows x features; null if there is only one."""
+    """Name of the observation with shape (rows, features); null selects the only observation with 2 axes."""
     width: int = Field(default=64, gt=0, le=4096)
     """Embedding width of each row."""
     heads: int = Field(default=4, gt=0, le=64)
@@ -31,9 +31,10 @@ class TransformerConfig(LayersConfig):
     layers: int = Field(default=2, gt=0, le=64)
     """Number of transformer layers."""
     positions: bool = True
-    """Add learned position embeddings, for rows such as a history; false if the order of the rows has no meaning."""
+    """Add learned position embeddings, for ordered rows such as a history; set false if the order has no meaning."""
     hidden_dims: list[int] = Field(default=[64])
-    """Width of each hidden layer after the mean over rows, first to last; other observations join before the first."""
+    """Width of each hidden layer after the mean over rows, first to last. All other observations are
+    additional inputs of the first of these layers."""
 
 
 class Transformer(nn.Module):

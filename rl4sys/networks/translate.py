@@ -1,4 +1,4 @@
-"""Export of plain torch networks, nn.Sequential of common modules, to policy programs."""
+"""Export of plain torch networks (nn.Sequential of common modules) to policy programs."""
 
 from __future__ import annotations
 
@@ -11,49 +11,92 @@ from torch import Tensor, nn
 
 from rl4sys.errors import ExportError
 from rl4sys.networks.body_writer import Body, BodyWriter
+from rl4sys.networks.contained import find_contained
+from rl4sys.networks.native import CoreLayers
 from rl4sys.networks.noisy import NoisyLinear
+from rl4sys.networks.sequential import ACTIVATION_NAMES, core_form, is_plain, is_row_flatten, is_standard_activation
 from rl4sys.policy.program import ROW
 from rl4sys.policy.shape_rules import window_positions
 from rl4sys.spec import MASK, Spec
 
-_ACTIVATIONS: dict[type[nn.Module], str] = {
-    nn.Tanh: "tanh",
-    nn.ReLU: "relu",
-    nn.ELU: "elu",
-    nn.GELU: "gelu",
-    nn.SiLU: "silu",
-}
-
-
-def is_plain(network: nn.Module) -> bool:
-    """Return True for an nn.Sequential with its standard forward."""
-    return isinstance(network, nn.Sequential) and type(network).forward is nn.Sequential.forward
-
 
 class Translated(nn.Module):
-    """Plain network that takes observations by name: one observation unchanged, several flattened and concatenated."""
+    """Plain torch network with named observations as input.
 
-    def __init__(self, network: nn.Module, spec: Spec) -> None:
+    The network receives a single observation unchanged (flattened if ``is_flat``), or several observations flattened
+    and concatenated. The names of its weights start with ``name``.
+    """
+
+    def __init__(self, network: nn.Module, spec: Spec, name: str = "network", *, is_flat: bool = False) -> None:
         super().__init__()
-        self.network = network
+        self.add_module(name, network)
+        self._name = name
         self._boxes = {name: box for name, box in spec.observation.items() if name != MASK}
+        self._is_flat = is_flat or len(self._boxes) > 1
+        self._core: tuple[CoreLayers, list[nn.Parameter]] | None = None
+        self._parts = list(self.modules())
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
-        values = [observation[name].float() for name in self._boxes]
-        joined = values[0] if len(values) == 1 else torch.cat([value.flatten(1) for value in values], dim=1)
-        outputs: Tensor = self.network(joined)
+        core = self.core_layers()
+        if core is not None:
+            layers, weights = core
+            return layers(self.row(observation).contiguous(), weights)
+        outputs: Tensor = self._network()(self._joined(observation))
         return outputs
 
+    def row(self, observation: Mapping[str, Tensor]) -> Tensor:
+        return self._joined(observation).flatten(1)
+
+    def core_layers(self) -> tuple[CoreLayers, list[nn.Parameter]] | None:
+        if self._core is None or self._core[1][0].device.type != "cpu" or self._has_forward_hooks():
+            return None
+        return self._core
+
+    def compute_natively(self) -> bool:
+        self._core = core_form(self._network(), self._shape())
+        return self._core is not None
+
     def export(self, prefix: str) -> Body:
-        shapes = [box.shape for box in self._boxes.values()]
-        shape = shapes[0] if len(shapes) == 1 else (sum(math.prod(shape) for shape in shapes),)
-        writer = _Translation(BodyWriter(prefix), shape)
-        writer.write(self.network, "")
+        writer = _Translation(BodyWriter(prefix), self._shape())
+        writer.write(self._network(), "")
         return writer.body()
+
+    def _network(self) -> nn.Module:
+        return self.get_submodule(self._name)
+
+    def _joined(self, observation: Mapping[str, Tensor]) -> Tensor:
+        values = [observation[name].float() for name in self._boxes]
+        if self._is_flat:
+            values = [value.flatten(1) for value in values]
+        return values[0] if len(values) == 1 else torch.cat(values, dim=1)
+
+    def _shape(self) -> tuple[int, ...]:
+        """Return the shape of one row of the input of the network."""
+        shapes = [box.shape for box in self._boxes.values()]
+        return (sum(math.prod(shape) for shape in shapes),) if self._is_flat else shapes[0]
+
+    def _has_forward_hooks(self) -> bool:
+        return any(part._forward_hooks or part._forward_pre_hooks for part in self._parts)
+
+
+def is_own(module: nn.Module) -> bool:
+    """Return True for a network of the user: a plain network, or a class outside of RL4Sys and torch."""
+    package = type(module).__module__.partition(".")[0]
+    return isinstance(module, Translated) or package not in ("rl4sys", "torch")
+
+
+def with_named_observations(network: nn.Module, spec: Spec) -> nn.Module:
+    """Return a plain network as a `Translated`, also if it is the only content of ``network``; else ``network``."""
+    if is_plain(network):
+        return Translated(network, spec)
+    contained = find_contained(network, spec)
+    if contained is None:
+        return network
+    return Translated(network.get_submodule(contained.name), spec, contained.name, is_flat=contained.is_flat)
 
 
 class _Translation:
-    """Translates modules to operations, tracking the shape of a row and if images have channels last."""
+    """Translates modules to operations; tracks the shape of a row and the axis order of images."""
 
     def __init__(self, writer: BodyWriter, shape: tuple[int, ...]) -> None:
         self._writer, self._shape, self._source = writer, shape, ROW
@@ -67,8 +110,10 @@ class _Translation:
 
     def write(self, module: nn.Module, at: str) -> None:
         if is_plain(module):
-            for name, child in module.named_children():
-                self.write(child, f"{at}.{name}" if at else name)
+            # Unlike named_children(), this yields a module again if the network contains it twice.
+            for name, child in module._modules.items():
+                if child is not None:
+                    self.write(child, f"{at}.{name}" if at else name)
             return
         rule = _RULES.get(type(module))
         if rule is None:
@@ -90,9 +135,9 @@ class _Translation:
         self._source = self._writer.layer_norm(at, (scale, bias), module.eps, self._source, rows)
 
     def activation(self, module: nn.Module, at: str) -> None:
-        if getattr(module, "alpha", 1.0) != 1.0 or getattr(module, "approximate", "none") != "none":
+        if not is_standard_activation(module):
             _reject(at, module, "only alpha=1 and approximate='none' are supported")
-        self._source = self._writer.add(_ACTIVATIONS[type(module)], self._source)
+        self._source = self._writer.add(ACTIVATION_NAMES[type(module)], self._source)
 
     def convolution(self, module: Any, at: str) -> None:
         if module.groups != 1 or module.padding_mode != "zeros":
@@ -114,13 +159,13 @@ class _Translation:
         self._move_window((size, size), self._shape[0], options)
 
     def flatten(self, module: Any, at: str) -> None:
-        if (module.start_dim, module.end_dim) != (1, -1):
+        if not is_row_flatten(module):
             _reject(at, module, "only start_dim=1 and end_dim=-1 are supported")
         self._put_channels_first()
         self._shape = (math.prod(self._shape),)
 
     def identity(self, module: nn.Module, at: str) -> None:
-        """Add no operation."""
+        """Translate nn.Identity, which needs no operation."""
 
     def _window_options(self, module: Any, at: str) -> dict[str, int]:
         if len(self._shape) != 3:
@@ -155,12 +200,12 @@ _RULES: dict[type[nn.Module], _Rule] = {
     nn.MaxPool2d: _Translation.max_pool,
     nn.Flatten: _Translation.flatten,
     nn.Identity: _Translation.identity,
-    **dict.fromkeys(_ACTIVATIONS, _Translation.activation),
+    **dict.fromkeys(ACTIVATION_NAMES, _Translation.activation),
 }
 
 
 def _square(module: nn.Module, name: str, at: str) -> int:
-    """Return the option ``name`` of a module, which must be equal along both axes."""
+    """Return the option ``name`` of a module, such as its stride; the value must be the same for both image axes."""
     value = getattr(module, name)
     if isinstance(value, str) or len({*_pair(value)}) != 1:
         _reject(at, module, f"only a single number is supported as {name}, got {value!r}")
@@ -174,5 +219,6 @@ def _pair(value: Any) -> tuple[int, int]:
 def _reject(at: str, module: nn.Module, why: str) -> NoReturn:
     raise ExportError(
         f"module {at} of the network, {module!s:.80}, cannot be run by clients without torch: {why}. Use another "
-        "module, or give the network an export(prefix) method; `inference: remote` still serves it"
+        "module, add an export(prefix) method to the network, or set `inference: remote` in the clients to let the "
+        "server act"
     )

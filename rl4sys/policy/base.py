@@ -1,4 +1,4 @@
-"""Protocol of policies."""
+"""Protocol that all policies implement."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rl4sys.spec import Array, Columns, Spec
 
 
 class Decision(NamedTuple):
-    """Sampled actions with log-probabilities and next memory, one row per observation.
+    """Sampled actions, their log-probabilities and the next recurrent state (memory), one row per observation.
 
-    Pass ``spec.action.legal(action)`` to the controlled system.
+    Pass ``spec.action.legal(action)`` to the controlled system, because a sampled action may exceed the bounds of the
+    action space.
     """
 
     action: Array
@@ -30,13 +31,13 @@ class Policy(Protocol):
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
         """Return one decision per observation row.
 
-        Pass the memory of the previous decision, with zeros in the rows where an episode starts; ``{}`` means all
-        zeros. A policy with memory returns the column ``memory``, a new float32 array of shape (N, M). A policy
-        without memory returns ``{}``. A row with a NaN log-probability keeps its previous memory.
+        ``memory`` is the recurrent state returned by the previous decision, with zeros in the rows where an episode
+        starts; ``{}`` means all zeros. A recurrent policy returns the column ``memory``, a new float32 array of shape
+        (N, M). Other policies return ``{}``. A row with a NaN log-probability keeps its previous memory.
         """
 
     def greedy(self) -> Policy:
-        """Return the deterministic form of the policy."""
+        """Return the deterministic form of the policy, which selects the most likely action."""
 
     def snapshot(self, version: int) -> Snapshot:
         """Return a frozen copy of the policy for inference. Raises `ExportError` if the network cannot be exported."""

@@ -1,7 +1,7 @@
 """Random draws of policies: a counter-based stream of uniform random numbers.
 
-Each draw is the SplitMix64 output (Steele, Lea and Flood 2014) for the integers ``key`` and ``counter``. These two
-integers are enough to save, resume and repeat a stream, in Python and in C++.
+Each draw is the output of SplitMix64 (Steele, Lea and Flood 2014) for the integers ``key`` and ``counter``. These two
+integers are sufficient to save, resume and repeat a stream, in Python and in C++.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Policy programs executed by the native C++ core, the default form in clients."""
+"""Policy programs executed by the native C++ core, which clients use by default."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl4sys.spec import Array, Columns
 
 
 class NativeProgram:
-    """Policy program in the native core, with the interface of `NumpyProgram`. Requires `NATIVE`. Thread-safe."""
+    """Policy program in the native core, with the interface of `NumpyProgram`. Thread-safe. `NATIVE` must be True."""
 
     forward: Callable[[Array], Array]
     act: _Act

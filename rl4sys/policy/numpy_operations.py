@@ -1,4 +1,4 @@
-"""Body operations of policy programs in numpy (float64). Rows are independent of each other."""
+"""Body operations of policy programs, implemented in numpy with float64. Rows are independent of each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl4sys.spec import Array, Columns
 
 @dataclass(frozen=True)
 class OperationContext:
-    """Weights, draws and memory of an operation. Recurrent operations write to ``memory``."""
+    """Weights, random draws and recurrent state of an operation. Recurrent operations write to ``memory``."""
 
     weights: Columns
     draws: Draws
@@ -25,7 +25,7 @@ class OperationContext:
 
 
 def apply(operation: Operation, inputs: Sequence[Array], context: OperationContext) -> Array:
-    """Apply the operation to a batch of rows."""
+    """Apply an operation to its inputs, each a batch of rows."""
     return _BODY[operation.name](inputs, operation, context)
 
 
@@ -190,13 +190,13 @@ def _attention(inputs: Sequence[Array], operation: Operation, context: Operation
 
 
 def _by_head(values: Array, parts: int, heads: int) -> Array:
-    """Reshape to (rows, heads, parts, width)."""
+    """Reshape the parts of each row for attention, to (rows, heads, parts, width)."""
     split = values.reshape(len(values), parts, heads, values.shape[1] // (parts * heads))
     return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
 
 
 def _legal_parts(given: Sequence[Array], parts: int, rows: int) -> Array:
-    """Return the mask of legal parts; all parts are legal if no mask is given."""
+    """Return the mask of legal parts as booleans; without a mask, all parts are legal."""
     return np.asarray(given[0] > 0.5) if given else np.ones((rows, parts), np.bool_)
 
 
@@ -210,14 +210,14 @@ def _mean_rows(inputs: Sequence[Array], operation: Operation, context: Operation
 
 
 def _has_nan(inputs: Sequence[Array]) -> Array:
-    """Return a mask of the rows with a NaN input. The head must receive a NaN even from an illegal part."""
+    """Return True for each row with a NaN input, because even a NaN in an illegal part must reach the head."""
     return np.asarray(np.isnan(np.concatenate(inputs, axis=1)).any(axis=1))[:, None]
 
 
 def _gates(
     inputs: Sequence[Array], operation: Operation, context: OperationContext, states: int
 ) -> tuple[Array, Array, list[Array]]:
-    """Return the gate pre-activations from input and hidden state, and writable views of the states."""
+    """Return the gate pre-activations from input and hidden state, and writable views of the recurrent states."""
     weight_ih, weight_hh, bias_ih, bias_hh = _weights(operation, context)
     start, hidden = _option(operation, "memory"), weight_hh.shape[1]
     held = [context.memory[:, start + i * hidden : start + (i + 1) * hidden] for i in range(states)]

@@ -1,7 +1,8 @@
 """Policy programs in numpy: the reference implementation, and the fallback if there is no native core.
 
-Computes in float64 and rounds to float32 after the body and after the head, so it is the exact reference for
-other forms. Rows are independent: the result of a batch equals the results of its single rows bit for bit.
+The program computes in float64 and rounds to float32 after the body and after the head. Other implementations are
+compared with its results. Rows are independent: the result of a batch equals the results of its single rows bit for
+bit.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class NumpyProgram:
-    """Executable policy program with its weights. Thread-safe if each thread has its own draws and memory."""
+    """Executable policy program with its weights. Thread-safe if each thread passes its own draws and memory."""
 
     def __init__(self, program: Program, weights: Columns, input_size: int) -> None:
         self.output_size = program.output_size(input_size, weights)
         self.memory_size = program.memory_size(weights)
-        """Length of the memory vector, which `act` and `decide` update in place."""
+        """Length of the recurrent state (memory) vector, which `act` and `decide` update in place."""
         self._program = program
-        # Copies, so that further training does not change this program.
+        # Copy the weights, so that further training does not change this program.
         names = {name for operation in program.operations for name in operation.weights}
         self._weights = {name: np.array(weights[name], np.float64, order="C") for name in names}
         self._input_size = input_size
@@ -45,20 +46,25 @@ class NumpyProgram:
         """Return the input of the head as float32 rows. Requires a program without memory, noise and mask."""
         if self.memory_size or self._noisy or self._program.sees_mask:
             raise SpecError("forward needs a program without memory, noise and mask; use act or decide")
+        return self.head_input(rows, None)[0]
+
+    def head_input(self, rows: Array, mask: Array | None, memory: Array | None = None) -> tuple[Array, Array]:
+        """Return the input of the head and the next memory as float32 rows; noise is drawn with key 0."""
         rows = as_rows(rows, self._input_size)
-        return self._body(rows, np.ones((len(rows), 1), np.bool_), Draws(0), as_memory(None, (len(rows), 0)))[0]
+        held = as_memory(memory, (len(rows), self.memory_size))
+        return self._body(rows, self._legal(mask, len(rows)), Draws(0), held)
 
     def act(self, rows: Array, mask: Array | None, draws: Draws, memory: Array | None = None) -> tuple[Array, Array]:
         """Return an action and its log-probability for each row. The mask is True for legal actions.
 
-        ``memory`` is a float32 array of shape (rows, memory_size) and is updated in place.
+        ``memory`` is the recurrent state, a float32 array of shape (rows, memory_size), and is updated in place.
         """
         rows = as_rows(rows, self._input_size)
         held = as_memory(memory, (len(rows), self.memory_size))
         legal = self._legal(mask, len(rows))
         if not self._noisy:
             return self._decide(rows, legal, draws, held)
-        # Each row takes its draws for the body, then its draws for the head, before the next row takes any.
+        # Draw all random numbers of a row, for the body and then for the head, before those of the next row.
         single_rows = [slice(row, row + 1) for row in range(len(rows))] or [slice(0, 0)]
         decided = [self._decide(rows[one], legal[one], draws, held[one]) for one in single_rows]
         return np.concatenate([action for action, _ in decided]), np.concatenate([log for _, log in decided])
@@ -66,7 +72,7 @@ class NumpyProgram:
     def decide(
         self, row: Array, mask: Array | None, draws: Draws, memory: Array | None = None
     ) -> tuple[int | Array, float]:
-        """Return the action and its log-probability for one row; update the float32 ``memory`` in place."""
+        """Return the action and its log-probability for one row. Updates the float32 array ``memory`` in place."""
         rows = as_row(row, self._input_size)[None]
         held = as_memory(memory, (self.memory_size,))[None]
         given = mask if mask is None or not self._discrete else as_mask(mask, (self.output_size,))[None]
@@ -88,7 +94,7 @@ class NumpyProgram:
         return actions, log_probs
 
     def _body(self, rows: Array, legal: Array, draws: Draws, memory: Array) -> tuple[Array, Array]:
-        """Return the input of the head and the next memory, as float32 rows."""
+        """Return the input of the head and the next recurrent state (memory), as float32 rows."""
         context = OperationContext(self._weights, draws, memory.astype(np.float64))
         values: dict[int, Array] = {MASK_NUMBERS: legal.astype(np.float64), ROW: rows.astype(np.float64)}
         # Infinite values are allowed here, so suppress overflow warnings.
@@ -100,7 +106,7 @@ class NumpyProgram:
 
 
 def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws) -> tuple[Array, Array]:
-    """Apply the head to a batch of ``outputs``; return actions and log-probabilities."""
+    """Apply the head of a program to a batch of network outputs. Returns actions and log-probabilities."""
     has_nan = np.isnan(outputs).any(axis=1)
     with np.errstate(all="ignore"):
         if head.name in DISCRETE_HEADS:
@@ -117,12 +123,12 @@ def draw(head: Operation, weights: Columns, outputs: Array, mask: Array | None, 
 
 def as_row(row: Any, size: int) -> Array:
     """Convert one observation to float32. Raises `SpecError` unless it is numeric and has shape (size,)."""
-    return _as_float32(row, (size,), "a row")
+    return _as_float32(row, (size,), "the row is")
 
 
 def as_flat_row(row: Any, size: int) -> Array:
     """Flatten one observation in C order and convert it to float32. Raises `SpecError` like `as_row`."""
-    given = _as_array(row, (size,), "a row")
+    given = _as_array(row, (size,), "the row is")
     # Values too large for float32 become infinite; the recorder rejects infinite values.
     with np.errstate(over="ignore"):
         return as_row(given.reshape(-1) if given.size == size else given, size)
@@ -130,19 +136,19 @@ def as_flat_row(row: Any, size: int) -> Array:
 
 def as_rows(rows: Any, size: int) -> Array:
     """Convert a batch of observations to float32 of shape (N, size). Raises `SpecError` like `as_row`."""
-    return _as_float32(rows, (None, size), "rows")
+    return _as_float32(rows, (None, size), "the rows are")
 
 
 def as_mask(mask: Any, shape: tuple[int, ...]) -> Array:
     """Return the mask as an array. Raises `SpecError` unless it is bool and has the given shape."""
     given = np.asarray(mask)
     if given.dtype != np.bool_ or given.shape != shape:
-        raise SpecError(f"a mask of {given.dtype} {given.shape} was given; expected bool {shape}")
+        raise SpecError(f"the mask is {given.dtype} of shape {given.shape}; expected bool of shape {shape}")
     return np.ascontiguousarray(given)
 
 
 def as_memory(memory: Array | None, shape: tuple[int, ...]) -> Array:
-    """Check the memory and return it without a copy, because it is updated in place. None means size 0."""
+    """Check the recurrent state and return it without a copy, because it is updated in place. None means size 0."""
     if memory is None and shape[-1] == 0:
         return np.zeros(shape, np.float32)
     if not isinstance(memory, np.ndarray):
@@ -154,20 +160,20 @@ def as_memory(memory: Array | None, shape: tuple[int, ...]) -> Array:
     return memory
 
 
-def _as_array(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
+def _as_array(values: Any, shape: tuple[int | None, ...], subject: str) -> Array:
     # Convert torch tensors (with gradients or on a GPU) without importing torch.
     on_cpu = values.detach().cpu() if hasattr(values, "detach") else values
     try:
         return np.asarray(on_cpu)
     except ValueError as problem:
-        raise SpecError(f"{noun} of unequal lengths given; expected float32 {_text(shape)}") from problem
+        raise SpecError(f"{subject} nested with unequal lengths; expected float32 of shape {_text(shape)}") from problem
 
 
-def _as_float32(values: Any, shape: tuple[int | None, ...], noun: str) -> Array:
-    given = _as_array(values, shape, noun)
+def _as_float32(values: Any, shape: tuple[int | None, ...], subject: str) -> Array:
+    given = _as_array(values, shape, subject)
     fits = given.ndim == len(shape) and all(s in (None, n) for n, s in zip(given.shape, shape, strict=True))
     if given.dtype.kind not in "fiu" or not fits:
-        raise SpecError(f"{noun} of {given.dtype} {given.shape} given; expected float32 {_text(shape)}")
+        raise SpecError(f"{subject} {given.dtype} of shape {given.shape}; expected float32 of shape {_text(shape)}")
     return np.ascontiguousarray(given, np.float32)
 
 
@@ -190,14 +196,14 @@ def _legal(mask: Array | None, rows: int, parts: tuple[int, ...]) -> Array:
 
 
 def _split(values: Array, parts: tuple[int, ...]) -> list[Array]:
-    """Split the columns into the parts (dimensions) of a MultiDiscrete action."""
+    """Split the columns into the dimensions of a MultiDiscrete action."""
     return np.split(values, np.cumsum(parts)[:-1], axis=1)
 
 
 def _choose(
     head: Operation, weights: Columns, outputs: Array, mask: Array | None, draws: Draws
 ) -> tuple[Array, Array, Array]:
-    """Sample discrete actions; return actions, log-probabilities, and the first legal action of each part."""
+    """Sample discrete actions. Returns actions, log-probabilities and the first legal action of each dimension."""
     parts = head.parts(outputs.shape[1], weights)
     choose, draws_per_part = _DISCRETE[head.name]
     rows = len(outputs)
@@ -210,7 +216,7 @@ def _choose(
 
 
 def _best(outputs: Array, legal: Array) -> Array:
-    """Return the legal action with the largest value; the first one in case of a tie."""
+    """Return the legal action with the largest output; the first one in case of a tie."""
     values = np.where(legal, outputs, -np.inf)
     best: Array = (legal & (values == values.max(axis=1, keepdims=True))).argmax(axis=1)
     return best
@@ -250,7 +256,7 @@ _DISCRETE: dict[str, tuple[_DiscreteHead, int]] = {
     "multi_categorical": (_categorical, 1),
     "multi_argmax": (_argmax, 0),
 }
-"""Sampling function of each discrete head, and its number of draws per part of an action."""
+"""Sampling function of each discrete head, and its number of random draws per action dimension."""
 
 
 def _normals_like(values: Array, draws: Draws) -> Array:
@@ -309,12 +315,12 @@ def _log_slope(u: Array) -> Array:
 
 
 def _squash_to_bounds(u: Array, head: Operation, weights: Columns) -> Array:
-    """Scale tanh(u) to low..high."""
+    """Scale tanh(u) to the action bounds low..high."""
     return _scale_to_bounds(np.tanh(u), head, weights)
 
 
 def _scale_to_bounds(place: Array, head: Operation, weights: Columns) -> Array:
-    """Scale a value in -1..1 to low..high."""
+    """Scale a value in -1..1 to the action bounds low..high."""
     low, high = (weights[name].astype(np.float64) for name in head.weights)
     return (low + 0.5 * (place + 1.0) * (high - low)).astype(np.float32)
 

@@ -4,7 +4,7 @@ A program maps one row, the observation flattened to float32, to an action. Its 
 which samples the action; the operations before it are the *body*. Every value is a flat vector. An operation
 reads the previous value, or the values listed in ``inputs``: 0 is the row, k is the result of the k-th operation
 (counted from 1), and -1 is the mask as numbers (1 legal, 0 illegal; all 1 without a mask). *Parts* of x are
-``rows`` consecutive slices of equal size. The operations:
+``rows`` consecutive slices of equal size. In the table, x is the input and z is a standard normal sample:
 
 ========================  =====================  =======================================================
 operation                 weights                result
@@ -15,7 +15,7 @@ noisy_linear              weight, bias, noise    linear with weight + noise and 
                           of each
 tanh relu elu gelu silu                          element by element; elu with alpha 1, gelu by erf
 layer_norm                scale, bias            (x - mean) / sqrt(variance + ``epsilon``) * scale + bias, for each of
-                                                 ``rows`` (1) parts; population variance
+                                                 ``rows`` (1) parts, with its population variance
 scale                                            x * ``factor``
 bias                      values                 x + values
 slice                                            ``length`` elements from ``start``
@@ -25,7 +25,7 @@ multiply: x, y                                   x * y, element by element
 transpose                                        transpose of the matrix with ``rows`` rows
 conv2d                    weight (out, kh, kw,   x is ``height`` x ``width`` x in; the result has its channels last
                           in), bias              too; ``stride``, zero ``padding``
-max_pool                                         largest in each ``size`` x ``size`` window of ``height`` x ``width`` x
+max_pool                                         maximum of each ``size`` x ``size`` window of ``height`` x ``width`` x
                                                  channels; ``stride``, ``padding`` with -infinity
 join_rows: x, y                                  y appended to each of ``rows`` parts of x
 attention: q, k, v,                              for each of ``rows`` parts of q, head by head: softmax(q k / sqrt(d)) v
@@ -39,35 +39,36 @@ noise: nothing                                   ``size`` standard normal sample
 expectation               support                softmax of each of ``rows`` parts, times support: one value each
 **heads**
 categorical                                      sample by softmax of x over the legal actions
-argmax                                           the legal action with the largest x; the first of equals
-epsilon_greedy                                   with probability ``epsilon`` any legal action, else argmax
-multi_categorical         choices (parts,)       MultiDiscrete: x and the mask are concatenated parts of ``choices``
-                                                 elements; every part is sampled as by categorical
-multi_argmax              choices (parts,)       the same by argmax
+argmax                                           the legal action with the largest x; the first one in a tie
+epsilon_greedy                                   with probability ``epsilon`` a uniform legal action, else argmax
+multi_categorical         choices (dimensions,)  MultiDiscrete: x and the mask have ``choices`` elements for each action
+                                                 dimension; each dimension is sampled as by categorical
+multi_argmax              choices (dimensions,)  MultiDiscrete: argmax in each action dimension
 gaussian                  log_std                x + exp(log_std) * z
 mode                                             x
 squashed_gaussian         low, high              x is mean and log_std; tanh(mean + exp(log_std) * z) scaled
                                                  to low..high; options ``log_std_min``, ``log_std_max``
-squashed_mode             low, high              the same with z = 0
+squashed_mode             low, high              squashed_gaussian with z = 0
 noisy_squash              low, high              tanh(x) + ``sigma`` * z, clipped to -1..1, scaled to low..high
-squash                    low, high              the same with z = 0
+squash                    low, high              noisy_squash with z = 0
 uniform                   low, high              uniform in low..high; ignores the ``parameters`` inputs per element
 ========================  =====================  =======================================================
 
-Draws (see `draws`) are used row by row, and within a row operation by operation. Draws per row: categorical 1,
-multi_categorical 1 per part, epsilon_greedy 2 (explore or not, then the action), uniform 1 per element; gaussian,
-squashed_gaussian, noisy_squash and noise 2 per element (Box-Muller: z = sqrt(-2 ln(1 - u0)) cos(2 pi u1)); noise with
-scale 0 and all others none.
+Random draws (see `draws`) are used row by row, and within a row operation by operation. Draws per row: categorical 1,
+multi_categorical 1 per action dimension, epsilon_greedy 2 (explore or not, then the action), uniform 1 per element;
+gaussian, squashed_gaussian, noisy_squash and noise 2 per element (Box-Muller: z = sqrt(-2 ln(1 - u0)) cos(2 pi u1)).
+Noise with scale 0 and all other operations use no draws.
 
-The log-probability of an action is the sum over its parts or elements. For squashed_gaussian and uniform it is the
+The log-probability of an action is the sum over its dimensions. For squashed_gaussian and uniform it is the
 density of the value in -1..1. It is 0 for deterministic heads and for noisy_squash.
 
-A NaN in the input of the head results in a NaN log-probability. The action is then the first legal value of each part,
-or NaN if actions are continuous. No operation loses a NaN: attention and mean_rows return NaN for a row with any NaN
-input, even in an illegal part.
+A NaN in the input of the head results in a NaN log-probability. The action is then the first legal action of each
+dimension, or NaN in the affected elements if actions are continuous. Attention and mean_rows return NaN for a row with
+any NaN input, even in an illegal part.
 
-Memory is a float32 vector that the caller keeps between steps. It is zero at the start of an episode. Each gru and lstm
-uses its own range of the memory. A decision with a NaN log-probability leaves the memory unchanged.
+The memory is the recurrent state: a float32 vector that the caller stores between steps, zero at the start of an
+episode. Each gru and lstm uses its own range of the memory. A decision with a NaN log-probability leaves the memory
+unchanged.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ HEADS = DISCRETE_HEADS + BOX_HEADS
 BODY = tuple(name for name in RULES if name not in HEADS)
 
 ROW, MASK_NUMBERS = 0, -1
-"""Numbers by which operations reference the input row and the mask."""
+"""Numbers in ``inputs`` that reference the input row and the mask."""
 
 MAX_OPERATIONS, MAX_VALUES = 4096, 2**24
 """Limits of a program: number of operations including the head, and total size of all values."""
@@ -177,26 +178,26 @@ class Operation:
         least, most = _INPUT_COUNTS.get(self.name, (1, 1))
         # Empty inputs mean one input, the previous value, unless the operation has no inputs.
         if not least <= (len(self.inputs) or min(1, most)) <= most:
-            raise SpecError(f"{self.name} takes {least} to {most} inputs, got {list(self.inputs)}")
+            count = f"{least} to {most}" if least < most else f"{least}"
+            raise SpecError(f"{self.name} takes {count} inputs, got {list(self.inputs)}")
 
     def _check_options(self) -> None:
         needed, given = set(_OPTIONS.get(self.name, ())), set(self.options)
         if self.name in _ROWS_OPTIONAL:
             given -= {"rows"}
         if given != needed or not all(math.isfinite(option) for option in self.options.values()):
-            raise SpecError(
-                f"{self.name} takes finite {_OPTIONS.get(self.name, ())} as options, got {dict(self.options)}"
-            )
+            expected = ", ".join(_OPTIONS.get(self.name, ())) or "none"
+            raise SpecError(f"{self.name} has the options {dict(self.options)}; expected finite options: {expected}")
         for name in set(_WHOLE) & set(self.options):
             least = 0 if name in _FROM_0 else 1
             if not least <= self.options[name] <= MAX_VALUES or self.options[name] % 1:
                 raise SpecError(
-                    f"{self.name} takes a whole number from {least} to 2**24 as {name}, got {self.options[name]}"
+                    f"{name} of {self.name} is {self.options[name]}; expected an integer from {least} to 2**24"
                 )
         if self.name == "max_pool" and self.options["padding"] >= self.options["size"]:
-            raise SpecError(f"max_pool needs a padding smaller than its size, got {dict(self.options)}")
+            raise SpecError(f"max_pool has the options {dict(self.options)}; expected a padding smaller than size")
         if self.name == "uniform" and self.options["parameters"] not in (1, 2):
-            raise SpecError(f"uniform takes 1 or 2 parameters per element, got {self.options['parameters']}")
+            raise SpecError(f"parameters of uniform is {self.options['parameters']}; expected 1 or 2")
 
     def sources(self, number: int) -> tuple[int, ...]:
         """Return the numbers of the input values of this operation, given its ``number`` in the program."""
@@ -249,7 +250,8 @@ class Program:
         misplaced = [o.name for o in self.body if o.name in HEADS]
         if misplaced or self.head.name not in HEADS:
             raise SpecError(
-                f"a program ends in exactly one of {HEADS}; got {[o.name for o in (*self.body, self.head)]!s:.200}"
+                f"a program must have exactly one head ({', '.join(HEADS)}), as its last operation; "
+                f"got the operations {[o.name for o in (*self.body, self.head)]!s:.200}"
             )
         if len(self.operations) > MAX_OPERATIONS:
             raise SpecError(f"the program has {len(self.operations)} operations; the maximum is {MAX_OPERATIONS}")
@@ -260,7 +262,7 @@ class Program:
                     f"expected -1 to {number - 1}"
                 )
         if self.sees_mask and self.head.name not in DISCRETE_HEADS:
-            raise SpecError("the program uses the mask, but its actions are continuous and have none")
+            raise SpecError("the program uses the mask, but its actions are continuous and have no mask")
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -276,7 +278,7 @@ class Program:
         return Program(tuple(operation.greedy() for operation in self.body), self.head.greedy())
 
     def after(self, operation: Operation) -> Program:
-        """Return this program with ``operation`` inserted at the start; its result replaces the row."""
+        """Return this program with ``operation`` inserted first; the others read its result in place of the row."""
         shifted = renumbered(self.operations, row=1, shift=1)
         return Program((operation, *shifted[:-1]), shifted[-1])
 
@@ -284,17 +286,22 @@ class Program:
         """Return the input size of the head. Raises `SpecError` for the first operation with wrong shapes."""
         mask_size = 1
         if self.sees_mask:
-            # The mask is as long as the input of the head, which this first pass finds without checking sizes.
+            # The mask is as long as the input of the head; this first pass computes that length without checking sizes.
             mask_size = max(1, self._fits(input_size, weights, mask_size)[-1].result)
         size = self._checked_size(input_size, weights, mask_size)
         if self.sees_mask and size != mask_size:
-            raise SpecError(f"the head {self.head.name} got {size} numbers for a mask of {mask_size}")
+            raise SpecError(f"the head {self.head.name} has {size} inputs, but the mask has {mask_size} elements")
         self._check_memory(weights)
         self._check_parts(size, weights)
         return size
 
+    def value_sizes(self, input_size: int, weights: Columns) -> tuple[int, ...]:
+        """Return the size of each value by its number: the row, then the results; the size of a head is its input."""
+        mask_size = self.output_size(input_size, weights)
+        return (input_size, *(fit.result for fit in self._fits(input_size, weights, mask_size)))
+
     def memory_size(self, weights: Columns) -> int:
-        """Return the length of the memory vector, or 0 if the program has no memory."""
+        """Return the length of the recurrent state (memory) vector; 0 if the program is not recurrent."""
         return max((end for _, _, end in self._memory_parts(weights)), default=0)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -309,7 +316,7 @@ class Program:
         return cls(tuple(body), head)
 
     def _fits(self, input_size: int, weights: Columns, mask_size: int) -> list[ExpectedShapes]:
-        """Return the expected shapes of each operation without comparing them with the actual shapes."""
+        """Return the expected shapes of each operation, without checking the actual shapes."""
         fits: list[ExpectedShapes] = []
         for number, operation in enumerate(self.operations, start=1):
             given = _given(operation, number, [mask_size, input_size, *(fit.result for fit in fits)], weights)
@@ -338,10 +345,13 @@ class Program:
         choices = weights[self.head.weights[0]].astype(float)
         # Check the maximum first, because a sum that contains infinity or NaN cannot be compared.
         if not (choices <= size).all() or (choices < 1).any() or (choices % 1).any() or choices.sum() != size:
-            raise SpecError(f"{self.head.name} needs whole part sizes of at least 1 that sum to its {size} inputs")
+            raise SpecError(
+                f"{self.head.name} has the action counts {choices.tolist()!s:.80}; expected integers of at least 1 "
+                f"that sum to {size}, its number of inputs"
+            )
 
     def _memory_parts(self, weights: Columns) -> list[tuple[int, int, int]]:
-        """Return (start, operation number, end) of the memory range of each recurrent operation."""
+        """Return (start, operation number, end) of the range of each recurrent operation in the memory vector."""
         parts: list[tuple[int, int, int]] = []
         for number, operation in enumerate(self.operations, start=1):
             if operation.name in CELLS:
@@ -352,16 +362,18 @@ class Program:
     def _check_memory(self, weights: Columns) -> None:
         taken = 0
         for start, number, end in sorted(self._memory_parts(weights)):
-            if start < taken or end > MAX_VALUES:
+            name = f"{self.operations[number - 1].name} (operation {number})"
+            if start < taken:
                 raise SpecError(
-                    f"{self.operations[number - 1].name} (operation {number}) uses the memory from {start} to {end}, "
-                    f"but it is in use up to {taken}; the maximum is 2**24"
+                    f"{name} uses the memory from {start} to {end}, but another operation uses it up to {taken}"
                 )
+            if end > MAX_VALUES:
+                raise SpecError(f"{name} uses the memory up to {end}; the maximum is 2**24")
             taken = end
 
 
 def renumbered(operations: Iterable[Operation], row: int, shift: int) -> tuple[Operation, ...]:
-    """Increase the numbers of operations by ``shift``, and replace references to the row by ``row``."""
+    """Increase the input numbers of operations by ``shift``, and replace references to the row by ``row``."""
 
     def moved(number: int, operation: Operation) -> Operation:
         sources = [row if s == ROW else s if s == MASK_NUMBERS else s + shift for s in operation.sources(number)]

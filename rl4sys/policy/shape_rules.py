@@ -32,7 +32,7 @@ class GivenShapes:
 
 @dataclass(frozen=True)
 class ExpectedShapes:
-    """Expected input sizes and weight shapes of an operation, and the sizes of its result and padded input."""
+    """Expected input sizes and weight shapes of an operation, and the sizes of its result and of its padded input."""
 
     sizes: Shape
     shapes: tuple[Shape, ...]
@@ -45,7 +45,7 @@ def _same(given: GivenShapes) -> ExpectedShapes:
 
 
 def _weight_each(count: int) -> _Rule:
-    """Return the shape rule of an operation with ``count`` weight vectors, each as long as its input."""
+    """Return the shape rule of an operation with ``count`` weight vectors, each as long as the input."""
     return lambda given: ExpectedShapes(given.sizes, (given.sizes,) * count, given.sizes[0])
 
 
@@ -204,7 +204,7 @@ RULES: dict[str, _Rule] = {
     **dict.fromkeys(("squashed_gaussian", "squashed_mode"), _paired),
     "uniform": _uniform,
 }
-"""Shape rule of each operation. Rules never fail; they return the expected shapes for any input."""
+"""Shape rule of each operation. A rule never raises an error; it returns the expected shapes for any input."""
 
 CELLS = {"gru": 1, "lstm": 2}
-"""Number of memory elements per output, for each operation with memory."""
+"""Number of elements of the recurrent state (memory) per output, for each recurrent operation."""

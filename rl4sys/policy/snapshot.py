@@ -28,20 +28,21 @@ class Snapshot:
         action, head = self.spec.action, self.program.head
         drawn = Box if head.name in BOX_HEADS else MultiDiscrete if head.name in MULTI_HEADS else Discrete
         if not isinstance(action, drawn):
-            raise SpecError(f"the head {head.name} does not fit the action space {action!s:.200}")
+            raise SpecError(f"the head {head.name!r} does not fit the action space {action!s:.200}")
         outputs = self.program.output_size(input_size(self.spec), self.weights)
-        if outputs != encoded_size(action) * head.inputs_per_element():
-            raise SpecError(f"the program has {outputs} outputs, but the action space needs {encoded_size(action)}")
+        needed = encoded_size(action) * head.inputs_per_element()
+        if outputs != needed:
+            raise SpecError(f"the head {head.name!r} has {outputs} inputs, but the action space needs {needed}")
         if not isinstance(action, Box) and head.parts(outputs, self.weights) != action.parts:
-            raise SpecError(f"the head {head.name} has other action dimensions than the action space {action!s:.200}")
+            raise SpecError(f"the head {head.name!r} has other action dimensions than the action space {action!s:.200}")
 
     @property
     def memory_size(self) -> int:
-        """Length of the memory vector; 0 if the policy has no memory."""
+        """Length of the recurrent state (memory) vector; 0 if the policy is not recurrent."""
         return self.program.memory_size(self.weights)
 
     def greedy(self) -> Snapshot:
-        """Return the deterministic form of the policy."""
+        """Return the deterministic form of the policy, which selects the most likely action."""
         return replace(self, program=self.program.greedy())
 
     @cached_property
@@ -69,7 +70,7 @@ class Snapshot:
             spec = Spec.from_json(json.loads(metadata["spec"]))
             program = Program.from_json(json.loads(metadata["program"]))
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as problem:
-            raise SpecError(f"the metadata of a policy snapshot is damaged: {problem!r}") from problem
+            raise SpecError(f"the metadata of the policy snapshot is damaged: {problem!r}") from problem
         snapshot = cls(version, spec, program, weights)
         if metadata.get("sha256") != snapshot.content_hash:
             raise SpecError("the weights of a policy snapshot do not match their checksum: the file is damaged")

@@ -30,17 +30,17 @@ class SnapshotPolicy:
         # `NativeProgram` and `NumpyProgram` have the same interface.
         self._program = cast(NumpyProgram, form(snapshot.program, snapshot.weights, input_size(snapshot.spec)))
         self.memory_size = snapshot.memory_size
-        """Length of the memory vector; 0 if the policy has no memory."""
+        """Length of the recurrent state (memory) vector; 0 if the policy is not recurrent."""
         self._action_shape = snapshot.spec.action.shape
         self.core = self._program.core
-        """Underlying program, used by `Recorder` to select and record an action in one call."""
+        """Executable program, which `Recorder` uses to select and record an action in one call."""
         self.decide = self._program.decide
         """Select a single action, for clients: ``decide(row, mask, draws, memory=None) -> (action, log_prob)``.
 
         ``row`` is a float32 vector: all observations except the mask, concatenated in the order of their names. Pass
-        ``spec.action.legal(action)`` to the system, because a sampled action may exceed its bounds. A NaN input
-        results in a NaN log-probability. ``memory`` is a float32 vector of length ``memory_size``, zero at the start
-        of an episode and updated in place.
+        ``spec.action.legal(action)`` to the system, because a sampled action may exceed the bounds of the action
+        space. A NaN input results in a NaN log-probability. ``memory`` is the recurrent state: a float32 vector of
+        length ``memory_size``, zero at the start of an episode and updated in place.
         """
 
     def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
@@ -64,7 +64,7 @@ class SnapshotPolicy:
 
 
 def memory_of(memory: Columns, rows: int, size: int) -> Array:
-    """Return a copy of the memory passed to `Policy.act`, or zeros if it is empty."""
+    """Return a copy of the recurrent state passed to `Policy.act`, or zeros if none was passed."""
     return np.array(memory[MEMORY], np.float32) if MEMORY in memory else np.zeros((rows, size), np.float32)
 
 
@@ -73,7 +73,7 @@ def load_policy(path: str | Path) -> SnapshotPolicy:
     try:
         return SnapshotPolicy(Snapshot.from_bytes(Path(path).read_bytes()))
     except OSError as problem:
-        raise SpecError(f"cannot read a policy from {path}: {problem.strerror}") from problem
+        raise SpecError(f"cannot read the policy file {str(path)!r}: {problem.strerror}") from problem
 
 
 def flat_rows(observation: Columns, names: tuple[str, ...]) -> Array:

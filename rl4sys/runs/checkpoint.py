@@ -1,8 +1,7 @@
 """Checkpoints: directories of safetensors and JSON files with checksums, created atomically.
 
 Data that never changes again (a `Segment`) is a file in the directory `segments` of the checkpoint, named by its
-checksum. Later checkpoints hard-link the file, so it is written once and disappears with the last checkpoint that uses
-it.
+checksum. Later checkpoints hard-link the file, so it is written once and deleted with the last checkpoint that uses it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NAME = re.compile(r"step_\d{12}")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Loaded checkpoint; `passed_over` has the error of each newer checkpoint that is corrupt."""
+    """Loaded checkpoint. `passed_over` holds the error messages of newer checkpoints that are corrupt."""
 
     name: str
     state: State
@@ -42,13 +41,13 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """Directory `checkpoints` of a run. Keeps the newest `keep` checkpoints and the best one."""
+    """Access to the directory `checkpoints` of a run. Keeps the newest `keep` checkpoints and the best one."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self._directory, self._keep = directory, keep
 
     def save(self, step: int, state: State, snapshot: Snapshot | None, *, best: bool = False) -> str:
-        """Write a checkpoint, link `latest` (and `best`) to it, and delete older ones beyond the limit."""
+        """Write a checkpoint, link `latest` (and `best`) to it, and delete the oldest checkpoints beyond `keep`."""
         name = f"step_{step:012d}"
         self._write(name, state, snapshot)
         self._point(LATEST, name)
@@ -64,7 +63,7 @@ class CheckpointStore:
         return name
 
     def save_aside(self, name: str, state: State, snapshot: Snapshot | None) -> str:
-        """Write a checkpoint for inspection under any name. `latest` does not change, so no run resumes from it."""
+        """Write a checkpoint for inspection under any name. Does not change `latest`, so no run resumes from it."""
         self._write(name, state, snapshot)
         return name
 
@@ -82,7 +81,7 @@ class CheckpointStore:
         raise CheckpointError(f"no usable checkpoint in {self._directory}: {found}. Start a new run from the config")
 
     def load_policy(self, name: str = LATEST) -> Snapshot | None:
-        """Load only the policy of a checkpoint; None if its network cannot be exported as a snapshot."""
+        """Load only the policy of a checkpoint. Return None if the network cannot be exported as a snapshot."""
         folder = self._folder(name)
         if not (folder / POLICY).is_file():
             return None
@@ -94,7 +93,7 @@ class CheckpointStore:
             raise CheckpointError(f"the policy of checkpoint {name} is damaged: {problem}") from problem
 
     def resolve(self, name: str) -> str:
-        """Return the name of the checkpoint that `latest` or `best` links to; other names unchanged."""
+        """Return the name of the checkpoint that `latest` or `best` links to. Return any other name unchanged."""
         return self._folder(name).resolve().name
 
     def names(self) -> list[str]:
@@ -163,8 +162,8 @@ class CheckpointStore:
             raise CheckpointError(f"checkpoint {folder.name} is damaged: {name} does not match its checksum")
         if written != FORMAT:
             raise CheckpointError(
-                f"checkpoint {folder.name} has format {written!r:.20}, but this version of rl4sys reads {FORMAT}; "
-                "use the version that wrote it"
+                f"checkpoint {folder.name} has format {written!r:.20}, but this version of rl4sys reads format "
+                f"{FORMAT}; use the version of rl4sys that wrote the checkpoint"
             )
         return content
 
@@ -190,7 +189,7 @@ class CheckpointStore:
 
 
 class _SegmentWriter:
-    """Adds segments to a new checkpoint: as links if an earlier checkpoint has them, else as new files."""
+    """Adds segments to a new checkpoint, as hard links to the files of an earlier checkpoint or as new files."""
 
     def __init__(self, folder: Path, saved: Mapping[str, Path]) -> None:
         self._folder, self._saved = folder, saved
@@ -217,7 +216,7 @@ class _SegmentWriter:
 
 
 def _open_segment(folder: Path, digest: str) -> Segment:
-    """Check a segment and return it. Its content is not kept in RAM: each use reads and checks the file again."""
+    """Verify the file of a segment and return the segment. Each use of its data reads and verifies the file again."""
 
     def read() -> Columns:
         try:

@@ -30,7 +30,7 @@ class CleanupRules:
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """Plan of a cleanup: the bytes freed by deleting the large files of each run, or the reason to keep the run."""
+    """Runs to clean up, each with the number of bytes to free, and runs to keep unchanged, each with the reason."""
 
     strip: Mapping[Path, int]
     keep: Mapping[Path, str]
@@ -41,7 +41,7 @@ class CleanupPlan:
 
 
 def plan_cleanup(runs: Sequence[RunSummary], rules: CleanupRules, now: datetime) -> CleanupPlan:
-    """Decide which runs lose their large files. Deletes nothing."""
+    """Select the runs to clean up and the runs to keep unchanged. Deletes nothing."""
     best, needed = _best_of_each_environment(runs, rules.keep_best), _needed(runs)
     strip: dict[Path, int] = {}
     keep: dict[Path, str] = {}
@@ -51,12 +51,12 @@ def plan_cleanup(runs: Sequence[RunSummary], rules: CleanupRules, now: datetime)
         if freed:
             strip[run.path] = freed
         else:
-            keep[run.path] = reason or "has no large files"
+            keep[run.path] = reason or "no large files"
     return CleanupPlan(strip, keep)
 
 
 def strip_run(path: Path, now: datetime) -> None:
-    """Delete checkpoints, logs and videos of a run, and thin its metrics. Raises `RunError` if a process trains it."""
+    """Delete checkpoints, logs and videos of a run, and thin its metrics. Raises `RunError` if the run is locked."""
     run = RunDirectory(path)
     try:
         with run.lock():
@@ -74,14 +74,14 @@ def _reason_to_keep(run: RunSummary, rules: CleanupRules, now: datetime) -> str:
     if run.status == RUNNING:
         return "running"
     if RunDirectory(run.path).is_live:
-        return "a policy of a server"
+        return "hosted policy"
     if now - datetime.fromisoformat(run.updated) < rules.keep_recent:
-        return f"younger than {rules.keep_recent.days} days"
+        return f"changed in the last {rules.keep_recent.days} days"
     return ""
 
 
 def _best_of_each_environment(runs: Sequence[RunSummary], count: int) -> dict[Path, str]:
-    """Return the runs with the best rewards in each environment, without debug runs, with the reason to keep them."""
+    """Return the runs with the best rewards in each environment, with the reason to keep them. Ignores debug runs."""
     results = [run for run in runs if run.best_reward is not None and not run.is_debug]
     ranked = sorted(results, key=lambda run: run.best_reward or 0.0)
     best: dict[Path, str] = {}
@@ -92,25 +92,26 @@ def _best_of_each_environment(runs: Sequence[RunSummary], count: int) -> dict[Pa
 
 
 def _needed(runs: Sequence[RunSummary]) -> dict[Path, str]:
-    """Return trials of unfinished sweeps and runs that another config refers to, with the reason to keep them."""
+    """Return trials of unfinished sweeps and runs used by the config of another run, with the reason to keep them."""
     by_path = {run.path.resolve(): run.path for run in runs}
-    needed = {run.path: f"a trial of {run.path.parent.name}, which is not done" for run in runs if _is_awaited(run)}
+    trials = [run.path for run in runs if _is_needed_by_sweep(run)]
+    needed = {path: f"trial of {path.parent.name}, which has not finished" for path in trials}
     for run in runs:
         named = [by_path[folder] for folder in _paths_in(run.settings) if folder in by_path]
-        needed |= {path: f"needed by {run.path.name}" for path in named if path != run.path}
+        needed |= {path: f"used by the config of {run.path.name}" for path in named if path != run.path}
     return needed
 
 
-def _is_awaited(run: RunSummary) -> bool:
-    """Return whether a run is a trial that its sweep needs: the trial is not completed or the sweep is not finished.
+def _is_needed_by_sweep(run: RunSummary) -> bool:
+    """Return whether a run is a trial that is not completed, or a trial of a sweep that has not finished.
 
-    A resumed sweep continues trials that are not completed, even if it has a ranking.
+    A resumed sweep continues the trials that are not completed, even if the sweep has a ranking.
     """
     return is_trial(run.path) and (run.status != "completed" or not is_finished(run.path.parent))
 
 
 def _paths_in(settings: Any) -> Iterator[Path]:
-    """Iterate over the absolute paths of all settings that contain a slash, and their parent directories."""
+    """Iterate over the settings that contain a slash, as absolute paths, and over the parents of these paths."""
     for text in _strings(settings):
         if "/" in text:
             path = Path(text).resolve()

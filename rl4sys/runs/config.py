@@ -21,7 +21,7 @@ from rl4sys.errors import ConfigError
 from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
 from rl4sys.registry import LOGGERS, load_plugins
-from rl4sys.runs.directory import TAG_PATTERN
+from rl4sys.runs.directory import TAG_PATTERN, is_run
 from rl4sys.runs.migration import is_variant, migrate_experiment
 
 
@@ -35,21 +35,23 @@ class RunConfig(Config):
     tags: list[Annotated[str, Field(pattern=TAG_PATTERN)]] = Field(default_factory=list)
     """Labels for filtering runs, such as baseline. `rl4sys tag` changes the tags of an existing run."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    """Device to train on: auto, cpu, cuda, cuda:1 or mps. Falls back to cpu if it is not available."""
+    """Device to train on: auto, cpu, cuda, cuda:1 or mps. If the device is not available, training runs on the cpu."""
     backend: Backend = "auto"
-    """Implementation of fully connected networks on a CPU: auto uses the native core where it supports the network;
-    torch never uses it; native requires it and fails otherwise."""
+    """Implementation of fully connected networks on a CPU: auto uses the native core for supported networks and torch
+    for others; torch always uses torch; native always uses the native core and fails for unsupported networks."""
     threads: int = Field(default=1, gt=0, le=1024)
-    """Number of torch threads. One is fastest for small networks and makes results reproducible."""
+    """Number of torch threads. One thread is fastest for small networks and makes results reproducible."""
 
 
 class TrainingConfig(Config):
-    """Block `training`: length of the training, evaluations and checkpoints."""
+    """Block `training`: training length, evaluations and checkpoints."""
 
     total_timesteps: int = Field(default=100_000, gt=0)
     """Total number of steps over all environments. The rollout that reaches this number is completed."""
     eval_frequency: int = Field(default=10_000, gt=0)
     """Number of steps between evaluations of the greedy policy."""
+    eval_at_start: bool = False
+    """Also evaluate the initial policy, at step 0."""
     num_eval_episodes: int = Field(default=10, gt=0)
     """Number of episodes per evaluation. All evaluations use the same environment seeds."""
     checkpoint_frequency: int = Field(default=50_000, gt=0)
@@ -57,8 +59,8 @@ class TrainingConfig(Config):
     keep_checkpoints: int = Field(default=3, gt=0)
     """Number of newest checkpoints to keep, in addition to the one with the best evaluation."""
     pipeline: bool = False
-    """Learn from one rollout while the next one is collected on another core. The collecting policy is then one version
-    behind, which the algorithm corrects for. Only for algorithms that learn from rollouts."""
+    """Learn from one rollout while the next one is collected on another core. The policy that collects is then one
+    version older; the algorithm corrects for this. Only for algorithms that learn from rollouts."""
 
 
 class WandbConfig(Config):
@@ -78,8 +80,8 @@ class MlflowConfig(Config):
     enabled: bool = False
     """Log to MLflow."""
     tracking_uri: str | None = None
-    """Address of a tracking server, or a database such as sqlite:///mlflow.db. Null uses mlflow.db next to the run
-    directory, shared by all runs there."""
+    """Address of a tracking server, or a database such as sqlite:///mlflow.db. Null uses mlflow.db in the
+    parent folder of the run directory, shared by all runs in this folder."""
     experiment: str = "rl4sys"
     """Name of the MLflow experiment."""
 
@@ -92,14 +94,14 @@ class LoggingConfig(Config):
     tensorboard: bool = True
     """Write TensorBoard event files to logs/."""
     frequency: int = Field(default=1000, gt=0)
-    """Number of steps between metrics rows. A row holds means over the updates since the previous row and over the last
-    100 episodes."""
+    """Number of steps between metrics rows. Each row holds the means of update metrics since the previous row, and the
+    means over the last 100 episodes."""
     wandb: WandbConfig = WandbConfig()
     """Settings of the Weights & Biases logger."""
     mlflow: MlflowConfig = MlflowConfig()
     """Settings of the MLflow logger."""
     loggers: list[str] = Field(default_factory=list)
-    """Names of your own loggers, as plugins registered them with `register_logger`."""
+    """Names of custom loggers that plugins registered with `register_logger`."""
     video_frequency: int | None = Field(default=None, gt=0)
     """Number of steps between videos of the greedy policy in videos/; null for no videos."""
     video_episodes: int = Field(default=1, gt=0)
@@ -113,7 +115,7 @@ class LoggingConfig(Config):
         for name in loggers:
             if name not in LOGGERS:
                 known = ", ".join(LOGGERS.names()) or "none"
-                raise ValueError(f"no logger is named {name!r}; list its module under `plugins:`. Known: {known}")
+                raise ValueError(f"the logger {name!r} is not registered; add its module to `plugins:`. Known: {known}")
         return loggers
 
 
@@ -123,15 +125,18 @@ class ExperimentConfig(Config):
     version: int = VERSION
     """Version of the config format."""
     plugins: list[str] = Field(default_factory=list)
-    """Modules or Python files with custom components. They are imported before names are resolved."""
+    """Modules or Python files with custom components, imported before component names are resolved."""
     experiment: RunConfig = RunConfig()
     """Name, seed, tags and hardware of the run."""
     algorithm: SerializeAsAny[AlgorithmConfig]
     """Algorithm, selected by name, and its hyperparameters."""
     environment: EnvironmentConfig
-    """Environment to train in. With a dataset: environment for evaluations, or `wrapper: live` for none."""
+    """Environment to train in. With a dataset: environment for evaluations, or `family: live` for no evaluations."""
     dataset: DatasetConfig | None = None
     """Recorded experience for offline training."""
+    initialize_from: str | None = None
+    """Run whose weights a new run starts with, as RUN or RUN@checkpoint (latest, best or a name). Weights with the same
+    name and shape are copied; a note lists the others. RUN is a run directory, or an id or name below the same root."""
     warm_start: WarmStartConfig | None = None
     """Recorded decisions, such as those of a heuristic, that the initial policy imitates."""
     network: dict[str, SerializeAsAny[NetworkConfig]]
@@ -139,7 +144,7 @@ class ExperimentConfig(Config):
     buffer: SerializeAsAny[BufferConfig]
     """Buffer for experience; the default depends on the algorithm."""
     training: TrainingConfig = TrainingConfig()
-    """Length of the training, evaluations and checkpoints."""
+    """Training length, evaluations and checkpoints."""
     logging: LoggingConfig = LoggingConfig()
     """Destinations of metrics and videos."""
     alerts: AlertConfig = AlertConfig()
@@ -166,18 +171,18 @@ class ExperimentConfig(Config):
         return self.buffer.model_copy(update={"max_staleness": max(1, self.buffer.max_staleness)})
 
     def with_buffer_size(self, size: int) -> ExperimentConfig:
-        """Return the config with another buffer size."""
+        """Return a copy of the config with another buffer size."""
         return self.model_copy(update={"buffer": self.buffer.model_copy(update={"size": size})})
 
     def to_settings(self) -> Settings:
-        """Return all settings, as stored with a run. Parsing them gives an equal config."""
+        """Return all settings, as stored with a run. Parsing these settings gives an equal config."""
         return self.model_dump(mode="json")
 
 
 def parse_experiment(settings: Settings, beside: Path | None = None) -> ExperimentConfig:
     """Parse the settings of an experiment. Raises one `ConfigError` that lists all mistakes.
 
-    `beside` is the directory of the config file, in which plugin files are searched too.
+    `beside` is the directory of the config file. Plugin files may lie in this directory.
     """
     settings = migrate_experiment(settings, BLOCK_FIELDS, unmarked=VERSION).settings
     plugins = load_plugins(_plugins(settings), beside)
@@ -198,18 +203,28 @@ def parse_experiment(settings: Settings, beside: Path | None = None) -> Experime
             mistakes.append(_explain_unknown_block(str(key), algorithm))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
+    blocks["initialize_from"] = _absolute_source(settings.get("initialize_from"), beside)
     config = parse(ExperimentConfig, blocks)
     _check_pipeline(config)
     return config
 
 
+def _absolute_source(source: Any, beside: Path | None) -> Any:
+    """Return ``RUN@checkpoint`` with the absolute path of a run directory, so that it is valid in other directories."""
+    if not isinstance(source, str):
+        return source
+    name, at, checkpoint = source.partition("@")
+    folder = next((path for path in ((beside or Path()) / name, Path(name)) if is_run(path)), None)
+    return source if folder is None else f"{folder.resolve()}{at}{checkpoint}"
+
+
 def convert_variant(settings: Settings, note: Callable[[str], None] | None = None) -> Settings:
-    """Convert a softlearning variant to a config and list the changes in one note; return other settings as is."""
+    """Convert a softlearning variant to a config, and `note` the list of changes. Return other settings unchanged."""
     if not is_variant(settings):
         return settings
     draft = migrate_experiment(settings, BLOCK_FIELDS)
     if note is not None:
-        note(f"the config is a softlearning variant, read as: {'; '.join(map(str, draft.changes))}")
+        note(f"the config is a softlearning variant and was converted: {'; '.join(map(str, draft.changes))}")
     return draft.settings
 
 
@@ -218,7 +233,8 @@ def _check_pipeline(config: ExperimentConfig) -> None:
         return
     unsupported = "a dataset" if config.dataset is not None else f"the buffer {config.buffer.type}"
     raise ConfigError(
-        f"training.pipeline is for algorithms that learn from rollouts, such as ppo; it does not support {unsupported}"
+        f"training.pipeline does not support {unsupported}; set training.pipeline=false, or use an algorithm that "
+        "learns from rollouts, such as ppo"
     )
 
 
@@ -227,7 +243,7 @@ def _explain_unknown_block(key: str, algorithm: AlgorithmConfig | None) -> str:
     inside = [f"{block}.{key}" for block, model in models.items() if key in model.model_fields]
     known = list(ExperimentConfig.model_fields)
     meant = f"; did you mean {inside[0]}?" if inside else did_you_mean(key, known)
-    return f"{key} is not a block{meant} Known: {', '.join(known)}."
+    return f"{key} is not a block{meant} Known blocks: {', '.join(known)}."
 
 
 _PLAIN_BLOCKS: dict[str, type[Config]] = {
@@ -240,7 +256,7 @@ _PLAIN_BLOCKS: dict[str, type[Config]] = {
 
 
 BLOCK_FIELDS = {name: frozenset(model.model_fields) for name, model in _PLAIN_BLOCKS.items()}
-"""Names of the settings of each block whose settings do not depend on the chosen components."""
+"""Names of the settings in each block, for blocks whose settings are the same for all components."""
 
 
 _OPTIONAL_BLOCKS: dict[str, type[Config]] = {"dataset": DatasetConfig, "warm_start": WarmStartConfig}
@@ -262,5 +278,5 @@ def _block(settings: Settings, name: str) -> Any:
 def _plugins(settings: Mapping[str, Any]) -> list[str]:
     plugins = settings.get("plugins") or []
     if not isinstance(plugins, list) or not all(isinstance(plugin, str) for plugin in plugins):
-        raise ConfigError(f"plugins is {plugins!r}; it should be a list of modules or Python files")
+        raise ConfigError(f"plugins is {plugins!r}; expected a list of modules or Python files")
     return plugins

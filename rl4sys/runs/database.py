@@ -1,6 +1,6 @@
-"""SQLite file of a run store. Many processes open it, each for a short time; a corrupt file is rebuilt.
+"""SQLite file of a run store, shared by many processes that each open the file for a short time.
 
-Everything in it can be read again from the run directories, so an unreadable file is simply replaced.
+All rows can be read again from the run directories, so a corrupt file is replaced by an empty one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RETRY_SECONDS = 0.01
 _TRIES = 3
 _UNUSABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN)
 _DELETED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
-"""Error codes that SQLite reports, among other cases, for a file that was deleted while open."""
+"""Error codes that SQLite may report for a file that was deleted while open."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 Result = TypeVar("Result")
@@ -36,10 +36,10 @@ class Index:
         """Reason why an existing file had to be rebuilt, or None."""
 
     def use(self, action: Callable[[sqlite3.Connection], Result], timeout_seconds: float = TIMEOUT_SECONDS) -> Result:
-        """Open the database, call `action` with it and return the result.
+        """Open the database, call `action` with the connection and return its result.
 
-        A missing or corrupt file, or one with another schema version, is rebuilt empty first. If the corruption shows
-        only during `action`, the file is rebuilt and `action` is called again.
+        A file that is missing, corrupt or of another schema version is first replaced by an empty one. If corruption is
+        detected only during `action`, the file is replaced and `action` is called again.
         """
         deadline, tries = time.monotonic() + timeout_seconds, _TRIES
         while True:
@@ -78,7 +78,7 @@ class Index:
     def _check_version(self, database: sqlite3.Connection) -> None:
         found = database.execute("PRAGMA user_version").fetchone()[0]
         if found != self._version:
-            raise _corruption(f"its version is {found}, not {self._version}")
+            raise _corruption(f"the schema version is {found}, not {self._version}")
 
     def _rebuild_if_unusable(self, problem: sqlite3.Error) -> None:
         """Replace an unusable file by an empty one while no process has it open. A usable file is left unchanged."""
@@ -116,7 +116,7 @@ class Index:
 
 
 class Transaction:
-    """Context of one transaction; rolled back if its body or the commit fails."""
+    """Context manager for one transaction, which is rolled back if the body or the commit fails."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -169,7 +169,7 @@ def _companions(path: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def _locked(directory: Path, kind: int, *, wait: bool = True) -> Iterator[None]:
-    """Hold a lock on a directory: shared while the file is open, exclusive while it is replaced."""
+    """Hold a lock on the directory of the database: shared to open the file, exclusive to replace the file."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         _flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)

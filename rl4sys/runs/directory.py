@@ -1,15 +1,15 @@
 """Files of a run directory: their names, and one reader and one writer for each.
 
 <name>_<timestamp>/
-  configs/config.yaml      config with every setting spelled out
-  configs/provenance.json  versions, machine, git hash, command, resumes
-  configs/live.json        only for a policy of a server: spec, learner settings as given, lineage
+  configs/config.yaml      complete config, including defaults
+  configs/provenance.json  package versions, machine, git hash, command, resumes
+  configs/live.json        only for a hosted policy: spec, learner settings as given, lineage
   checkpoints/             step_…/, latest, best (see `CheckpointStore`)
   logs/                    TensorBoard event files, Weights & Biases, MLflow, debugging
   videos/
-  versions/                only for a policy of a server: its newest models, one file per version
+  versions/                only for a hosted policy: its newest models, one file per version
   metrics.jsonl            one JSON object per row; identical for two runs of the same config and seed
-  digests.jsonl            checksum of all experience so far, one per row of means
+  digests.jsonl            checksum of all experience so far, one per metrics row of means
   status.json              running, completed, stopped or failed; steps; speed
   tags.json                tags, if they were changed after the start
   alerts.jsonl             fired and cleared alerts, if there are any (written by `AlertLog`)
@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 from rl4sys.alerts.log import FILE as ALERTS
 from rl4sys.alerts.log import read_alerts
-from rl4sys.config import Settings, load, to_yaml
+from rl4sys.config import Settings, inherited, merged, read, to_yaml
 from rl4sys.errors import ConfigError, RunError
 from rl4sys.runs.files import replace_file, size_on_disk
 from rl4sys.runs.lock import directory_lock, is_locked
@@ -55,10 +55,10 @@ CHECKPOINTS, LOGS, VIDEOS, VERSIONS = "checkpoints", "logs", "videos", "versions
 _LARGE = (CHECKPOINTS, LOGS, VIDEOS)
 _INDEXED = (CONFIG, PROVENANCE, STATUS, TAGS, METRICS)
 _MAX_DEPTH = 3
-"""Maximum number of levels below a root at which runs are found. Sweeps and users may put runs into subdirectories."""
+"""Maximum number of levels below a root that are searched for runs. Runs may be in subdirectories, as in sweeps."""
 
 CREATED, RUNNING, INTERRUPTED = "created", "running", "interrupted"
-"""States of a run: not started; in training; status is running but no process holds the lock."""
+"""States of a run. An interrupted run was killed: the status is still running, but no process holds the lock."""
 
 _UNHASHED = (
     "version",
@@ -71,7 +71,7 @@ _UNHASHED = (
 """Settings that affect neither training nor evaluation, so the config hash ignores them."""
 
 DEBUG_TAG = "debug"
-"""Tag of runs of `train --debug`. Rankings, comparisons and cleanup do not treat them as results."""
+"""Tag of runs of `train --debug`. Rankings, comparisons and cleanup do not count debug runs as results."""
 
 TAG_PATTERN = r"^[\w.:/+-]{1,60}$"
 """Regular expression of a valid tag: at most 60 characters that filters and tables support."""
@@ -85,11 +85,11 @@ class StoredConfig:
 
     settings: Settings
     hash: str
-    """Hash of the settings that affect training; the seed and the name do not change it."""
+    """Hash of the settings that affect training, without seed and name."""
 
 
 class RunDirectory:
-    """Reader and writer of the files of one run. The constructor touches no file.
+    """Reader and writer of the files of one run. The constructor accesses no file.
 
     Readers return an empty value for a missing file and raise `RunError` for a corrupt one. Readers named
     ``…_or_empty`` return an empty value for a corrupt file as well. Writers replace files atomically and do not
@@ -115,7 +115,7 @@ class RunDirectory:
 
     @property
     def was_trained(self) -> bool:
-        """True if there is a status or a metrics file, even without a config."""
+        """True if the directory has a status or metrics file, even without a config."""
         return any((self.path / name).is_file() for name in (STATUS, METRICS))
 
     def create_folders(self) -> None:
@@ -146,11 +146,11 @@ class RunDirectory:
         return self._or_empty(PROVENANCE)
 
     def live_config(self) -> dict[str, Any]:
-        """Return spec, learner settings and lineage of a policy of a server; empty for a local run."""
+        """Return spec, learner settings and lineage of a hosted policy; empty for a local run."""
         return self._read(LIVE_CONFIG, dict) or {}
 
     def versions(self) -> dict[int, Path]:
-        """Return the stored models of a policy of a server by version, oldest first; empty for a local run."""
+        """Return the stored models of a hosted policy by version, oldest first; empty for a local run."""
         return {int(path.stem): path for path in sorted((self.path / VERSIONS).glob("[!.]*.safetensors"))}
 
     def status(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RunDirectory:
             raise self._corrupt(problem) from problem
 
     def is_debug(self) -> bool:
-        """Return True if the run has the tag of debug runs. A corrupt file of tags counts as none."""
+        """Return True if the run has the tag of debug runs. If tags.json is corrupt, use the tags of the config."""
         experiment = self.config_or_empty().settings.get("experiment")
         try:
             tags = self.tags()
@@ -178,7 +178,7 @@ class RunDirectory:
         return DEBUG_TAG in ((given or ()) if tags is None else tags)
 
     def state(self, status: Mapping[str, Any]) -> str:
-        """Return the state of the run: the state in the newly read `status`, corrected by the lock."""
+        """Return the state of the run: the state in the newly read `status`, corrected if the lock contradicts it."""
         reported = reported_state(status)
         if reported not in (CREATED, RUNNING):
             return reported
@@ -223,7 +223,7 @@ class RunDirectory:
         return MetricsTail(self.metrics)
 
     def outcome(self, before: Outcome | None = None) -> Outcome:
-        """Summarize the metrics file; reads only rows added since `before`."""
+        """Return last and best values of the metrics file. Reads only rows that were added since `before`."""
         try:
             return read_outcome(self.metrics, before)
         except (OSError, ValueError, TypeError) as problem:
@@ -237,7 +237,7 @@ class RunDirectory:
         return sorted(path.name for path in self.checkpoints.glob("failed_*"))
 
     def stamps(self) -> list[tuple[int, int, int] | None]:
-        """Return the stamps of all files that a `RunSummary` is read from; None for a missing file."""
+        """Return the `file_stamp` of each file that a `RunSummary` is read from, or None for a missing file."""
         return [_stamp_or_none(self.path / name) for name in _INDEXED]
 
     def large_files_bytes(self) -> int:
@@ -279,7 +279,7 @@ class RunDirectory:
         return MetricsFile(self.digests, size)
 
     def thin_metrics(self, max_rows: int) -> None:
-        """Thin the metrics file to about `max_rows` rows, plus the rows with last and best values."""
+        """Reduce the metrics file to about `max_rows` rows, plus the rows with last and best values."""
         thin_metrics(self.metrics, max_rows)
 
     def delete_large_files(self) -> None:
@@ -311,16 +311,16 @@ class RunDirectory:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether `path` is a run directory: it has a config, which is written last."""
+    """Return whether `path` is a run directory. A run directory has a config file, which is written last."""
     try:
         return (path / CONFIG).is_file()
     except OSError:
-        # For example, a name that is too long for the file system.
+        # Raised, for example, if the name is too long for the file system.
         return False
 
 
 def not_a_run(path: Path) -> RunError:
-    """Return the error for a path without a run; lists nearby runs."""
+    """Return the error for a path that is not a run directory. The message lists nearby runs."""
     return RunError(f"{path} is not a run directory: it has no {CONFIG}{_nearby(path)}")
 
 
@@ -340,22 +340,22 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def run_directories(folder: Path, note: Callable[[str], None] = lambda _: None, depth: int = 1) -> Iterator[Path]:
-    """Iterate over the run directories below `folder`. Skips corrupt and unreadable ones, and calls `note` for each."""
+    """Iterate over the run directories below `folder`. Calls `note` for corrupt or unreadable directories."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except PermissionError as error:
-        note(f"left out: {folder} cannot be read: {error.strerror}")
+        note(f"skipped: {folder} cannot be read: {error.strerror}")
         return
     for entry in entries:
         path = folder / entry.name
         if entry.name.startswith(".") or not entry.is_dir():
             continue
         if not _is_unicode(entry.name):
-            note(f"left out: the name of {path!r} is not valid text")
+            note(f"skipped: the name of {path!r} is not valid text")
         elif is_run(path):
             yield path
         elif RunDirectory(path).was_trained:
-            note(f"left out: {path} is damaged: it has no {CONFIG}")
+            note(f"skipped: {path} is damaged: it has no {CONFIG}")
         elif depth < _MAX_DEPTH:
             yield from run_directories(path, note, depth + 1)
 
@@ -366,12 +366,12 @@ def root_candidates(run: Path) -> Sequence[Path]:
 
 
 def reported_state(status: Mapping[str, Any]) -> str:
-    """Return the state that a status file gives, ignoring the lock."""
+    """Return the state in the content of a status file, ignoring the lock."""
     return str(status.get("status", CREATED))
 
 
 def config_hash(settings: Settings) -> str:
-    """Return a hash of all settings that affect training or evaluation; seed, name and logging are not hashed."""
+    """Return a hash of all settings that affect training or evaluation. Excludes seed, name and logging."""
     hashed = {key: value for key, value in _dotted(settings) if affects_training(key)}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
@@ -414,8 +414,9 @@ def _content(folder: Path) -> Iterable[Path]:
 @lru_cache(maxsize=4096)
 def _read_config(path: Path, *_stamp: int) -> StoredConfig:
     """Parse a config file. Cached by file stamp, because parsing YAML takes milliseconds."""
-    settings = load(path)
-    return StoredConfig(settings, config_hash(settings))
+    written = read(path)
+    # Hash the settings as written in the file, so that the hash stays the same if a release renames a setting.
+    return StoredConfig(merged(inherited(written, path), written), config_hash(written))
 
 
 def _dotted(settings: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
@@ -438,5 +439,5 @@ def _read_json(path: Path, kind: type[Json]) -> Json | None:
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"{path.name} is not JSON: {problem}") from problem
     if not isinstance(found, kind):
-        raise TypeError(f"{path.name} holds {type(found).__name__}, not {kind.__name__}")
+        raise TypeError(f"{path.name} contains a {type(found).__name__}, not a {kind.__name__}")
     return found

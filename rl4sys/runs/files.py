@@ -1,4 +1,4 @@
-"""Atomic and durable file writes: a crash or a full disk leaves the old content or the new, never a part."""
+"""Atomic and durable file writes. A crash or a full disk leaves the old or the new content, never a mixture."""
 
 from __future__ import annotations
 

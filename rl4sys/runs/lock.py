@@ -13,18 +13,20 @@ from rl4sys.errors import RunError
 
 _FILE = ".lock"
 _TRIES, _RETRY_SECONDS = 10, 0.01
-"""Number of attempts to lock, and seconds between them: a concurrent `is_locked` holds the lock for an instant."""
+"""Number of attempts to lock, and seconds between attempts. A concurrent `is_locked` briefly holds the lock."""
 
 
 @contextmanager
 def directory_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a directory inside the context. Raises `RunError` if another process holds the lock."""
-    # Appending keeps the modification time of the file.
+    # Opening for appending does not change the modification time of the file.
     with (path / _FILE).open("a") as file:
         try:
             _lock(file)
         except BlockingIOError as problem:
-            raise RunError(f"{path} is being trained by another process; wait for it or stop it") from problem
+            raise RunError(
+                f"{path} is being trained by another process; stop that process, or wait until it ends"
+            ) from problem
         yield
 
 

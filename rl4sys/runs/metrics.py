@@ -84,9 +84,9 @@ class Window:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read all rows of a metrics file; empty if there is no file. Ignores an incomplete last line, as left by a crash.
+    """Read all rows of a metrics file, or return an empty list if the file is missing.
 
-    Raises ValueError for a corrupt row.
+    Ignores an incomplete last line, which a crash may leave. Raises ValueError for a corrupt row.
     """
     if not path.is_file():
         return []
@@ -113,7 +113,7 @@ def is_number(value: Any) -> bool:
 
 
 def thin_metrics(path: Path, max_rows: int) -> None:
-    """Thin a file to about `max_rows` evenly spaced rows, plus all rows with the last or best value of a metric."""
+    """Reduce a file to about `max_rows` evenly spaced rows, plus all rows with the last or best value of a metric."""
     if not path.is_file():
         return
     lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
@@ -130,7 +130,7 @@ def _last_and_best_rows(rows: Sequence[Mapping[str, Any]]) -> set[int]:
     best = {
         name: max(candidates, key=lambda index: rows[index][name])
         for name in RETURN_METRICS
-        # NaN is not equal to itself.
+        # Skip NaN, which is not equal to itself, and rows without the metric.
         if (candidates := [i for i, row in enumerate(rows) if row.get(name, float("nan")) == row.get(name)])
     }
     return {*last.values(), *best.values()}
@@ -213,7 +213,7 @@ class MetricsTail:
             self.step = int(row.pop("step"))
             values = {name: float(value) for name, value in row.items()}
         except (ValueError, TypeError, KeyError, AttributeError):
-            # Corrupt, or the cut first line of a very long file.
+            # The line is corrupt, or the incomplete first line after a seek in a very long file.
             return
         self.last.update(values)
         for name, value in values.items():
@@ -221,7 +221,7 @@ class MetricsTail:
 
 
 class _ThinnedCurve:
-    """Points of one metric. Keeps every 2nd, 4th, 8th, … point as their number grows, and always the last."""
+    """Points of one metric. As the number of points grows, keeps only every 2nd, 4th, 8th, … and the last point."""
 
     def __init__(self) -> None:
         self._kept: Points = []

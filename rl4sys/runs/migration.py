@@ -1,7 +1,7 @@
 """Migration of experiment configs from earlier versions and from the formats of other libraries.
 
-Version 0 stands for files without a version. Their settings may have the names of other libraries, may be at the top
-level instead of in a block, or may form a softlearning variant.
+Files without a version are treated as version 0: settings may use the names of other libraries, may be at the top level
+instead of in a block, or may be a softlearning variant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rl4sys.config.migration import Draft, Step, migrate
 from rl4sys.registry import ALGORITHMS, BUFFERS, NETWORKS
 
 Fields: TypeAlias = Mapping[str, Set[str]]
-"""Names of the settings of each config block, by block."""
+"""Names of the settings in each config block."""
 
 UNMARKED = 0
 """Version that a migration assumes for a file without a version. The parser assumes the current version instead."""
@@ -32,7 +32,7 @@ _TOP = {
     "buffer_size": "buffer.size",
     "replay_size": "buffer.size",
 }
-"""Top-level settings of other libraries whose block cannot be derived from the name."""
+"""Top-level settings of other libraries whose key does not determine a block, mapped to RL4Sys settings."""
 
 _VARIANT = {
     "algorithm_params.class_name": "algorithm.name",
@@ -55,32 +55,35 @@ _VARIANT = {
     "algorithm_params.config.kernel_n_particles": "algorithm.particles",
     "algorithm_params.config.value_n_particles": "algorithm.value_samples",
 }
-"""RL4Sys names of the settings of a softlearning variant."""
+"""Settings of a softlearning variant, mapped to RL4Sys settings."""
 
 _VARIANT_NETWORKS = {"policy_params": "network.actor", "Q_params": "network.critic"}
 
 _VARIANT_DEFAULTS = {
-    "target_entropy": ("auto", "it is the default"),
+    "target_entropy": ("auto", "this value is the default"),
     "kernel_update_ratio": (0.5, "half of the particles are always updated"),
     "kernel_fn": (None, "the kernel is always Gaussian with the median bandwidth"),
     "eval_deterministic": (True, "evaluations are always deterministic"),
     "eval_render_kwargs": (None, "logging.video_frequency records evaluations"),
     "eval_render_mode": (None, "logging.video_frequency records evaluations"),
-    "action_prior": ("uniform", "it is always uniform"),
+    "action_prior": ("uniform", "the action prior is always uniform"),
     "reparameterize": (True, "gradients are always reparameterized"),
-    "store_extra_policy_info": (False, "it is never stored"),
+    "store_extra_policy_info": (False, "policy information is never stored"),
     "save_full_state": (False, "checkpoints always have the full state"),
 }
-"""Arguments of softlearning's algorithms without a setting here: the only supported value (None: any), and a reason."""
+"""Arguments of softlearning algorithms that RL4Sys has no setting for.
+
+Each is mapped to the value that can be migrated (None: any value), and to the reason why it is removed.
+"""
 
 _NETWORK_FIELDS = {"hidden_dims", "activation", "initialization", "layer_norm"}
-"""Settings of a network that a variant may give under the names used here."""
+"""Network settings with the same name in softlearning and RL4Sys."""
 
 _VARIANT_ACTIVATION = "relu"
-"""Activation of softlearning's networks; tanh is the default here."""
+"""Default activation of softlearning networks. The default of RL4Sys is tanh."""
 
 _EPOCH_LENGTH = 1000
-"""Steps of an epoch of softlearning, unless the variant says otherwise."""
+"""Default number of steps per epoch in softlearning."""
 
 _VARIANT_BLOCKS = (
     "algorithm_params",
@@ -111,6 +114,7 @@ def _from_other_libraries(draft: Draft, fields: Fields, inherited: Settings) -> 
             draft.move(block, f"{block}.name")
     for old, new in _TOP.items():
         draft.move(old, new)
+    draft.move("environment.wrapper", "environment.family")
     _lower(draft, "algorithm.name")
     algorithm = draft.get("algorithm.name") or Draft(inherited).get("algorithm.name")
     fields = {"algorithm": _fields_of_algorithm(algorithm), **fields}
@@ -120,7 +124,7 @@ def _from_other_libraries(draft: Draft, fields: Fields, inherited: Settings) -> 
 
 
 def _read_variant(draft: Draft) -> None:
-    """Convert a softlearning variant, which gives a class and its arguments (`config` or `kwargs`) per component."""
+    """Convert a softlearning variant, in which each block has its arguments under the key `config` or `kwargs`."""
     for arguments in ("config", "kwargs"):
         _read_arguments(draft, arguments)
     for block in _VARIANT_BLOCKS:
@@ -154,7 +158,7 @@ def _read_network(draft: Draft, given: str, role: str) -> None:
 
 
 def _read_environment(draft: Draft, path_length: str) -> None:
-    """Replace a version that Gymnasium no longer has, and drop a path length above the environment's own limit."""
+    """Replace an environment version that Gymnasium does not provide, and remove a path length above the step limit."""
     where = "environment_params.training"
     universe, domain, task = (draft.get(f"{where}.{part}") for part in ("universe", "domain", "task"))
     if universe != "gym" or domain is None or task is None:
@@ -169,7 +173,7 @@ def _read_environment(draft: Draft, path_length: str) -> None:
 
 
 def is_variant(settings: Settings) -> bool:
-    """Return True for a softlearning variant: settings without a version that have its blocks."""
+    """Return True if settings have no version and a block of softlearning variants, such as `algorithm_params`."""
     return "version" not in settings and any(block in settings for block in _VARIANT_BLOCKS)
 
 

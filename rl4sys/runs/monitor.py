@@ -1,4 +1,4 @@
-"""Progress of a run for `rl4sys monitor`, read from its files. Reading never blocks or disturbs the training."""
+"""Progress of a run for `rl4sys monitor`, read from the files of the run. Reading never blocks training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl4sys.metric_names import RETURN_METRICS
 from rl4sys.runs.directory import CONFIG, CREATED, INTERRUPTED, RUNNING, STATUS, RunDirectory, reported_state
 from rl4sys.runs.metrics import Points
 
-_ENDLESS_STEPS = 10**11
-"""Minimum of `total_timesteps` that marks a hosted policy, whose training has no end."""
+_UNLIMITED_STEPS = 10**11
+"""Smallest value of `total_timesteps` that means unlimited training, as for hosted policies."""
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """State of one run at one moment; None for unknown values."""
+    """Progress of one run at one moment. Unknown values are None or empty."""
 
     path: Path
     name: str
@@ -35,9 +35,9 @@ class RunProgress:
     evaluation: float | None = None
     best: float | None = None
     memory_bytes: int | None = None
-    """RAM of the process that trains the run, or last recorded RAM."""
+    """RAM of the process that trains the run, or the last recorded value if no process trains the run."""
     cpu_share: float | None = None
-    """CPU use of the process that trains the run since the last reading, first since its start; 1 is one core."""
+    """Mean number of CPU cores used by the training process since the last reading; at first, since its start."""
     silent_seconds: float | None = None
     """Seconds since the status was written."""
     row: Mapping[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class RunProgress:
     alerts: tuple[Mapping[str, Any], ...] = ()
     """All fired and cleared alerts, oldest first."""
     problem: str = ""
-    """Most urgent problem of the run, or empty."""
+    """Most urgent problem of the run; empty if there is none."""
 
     @property
     def recent_return(self) -> float | None:
@@ -54,7 +54,7 @@ class RunProgress:
 
     @property
     def share(self) -> float | None:
-        """Fraction of the training that is done."""
+        """Fraction of the training steps that are done; None for unlimited training."""
         return min(1.0, self.steps / self.total_steps) if self.total_steps else None
 
     @property
@@ -71,7 +71,7 @@ class RunProgress:
 class RunMonitor:
     """Reader of the progress of one run, for repeated use. Parses only new metrics rows and changed configs.
 
-    Corrupt files count as missing, since a monitor must not fail because of one run.
+    Corrupt files are treated as missing, because one corrupt run must not stop the monitor.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,7 +98,7 @@ class RunMonitor:
             seed=_block(settings, "experiment").get("seed"),
             state=state,
             steps=int(status.get("steps") or self._metrics.step),
-            total_steps=int(total) if total and total < _ENDLESS_STEPS else None,
+            total_steps=int(total) if total and total < _UNLIMITED_STEPS else None,
             version=status.get("version"),
             steps_per_second=status.get("steps_per_second"),
             evaluation=status.get("evaluation_return", self._metrics.last.get("evaluation/return")),
@@ -113,7 +113,7 @@ class RunMonitor:
         )
 
     def _measure(self, pid: Any) -> tuple[ProcessUsage | None, float | None]:
-        """Measure RAM and CPU use of a process; None if there is none."""
+        """Measure RAM and CPU use of the process `pid`. Return None for both if the process does not exist."""
         usage = process_usage(pid) if isinstance(pid, int) else None
         if usage is None:
             self._usage = None
@@ -124,7 +124,7 @@ class RunMonitor:
 
 
 def last_activity(path: Path) -> tuple[str, float]:
-    """Return the reported state of a run and the Unix time of its last status, or else of its config; 0 if unknown."""
+    """Return the reported state of a run and the Unix time of its status file, else of its config file, else 0."""
     run = RunDirectory(path)
     status = run.status_or_empty()
     return reported_state(status), (run.modified(STATUS) if status else run.modified(CONFIG)) or 0.0
@@ -136,12 +136,12 @@ def _status_age(run: RunDirectory) -> float | None:
 
 
 def _problem(state: str, alerts: tuple[Mapping[str, Any], ...], age: float | None, settings: Mapping[str, Any]) -> str:
-    """Return the problem to show first: no process, no progress, or the newest alert still firing."""
+    """Return the most urgent problem: no process, no progress, or the newest active alert; empty if there is none."""
     if state == INTERRUPTED:
         return "no process trains this run; continue with rl4sys train --resume"
     limit = _silence_limit(settings)
     if state == RUNNING and age is not None and limit is not None and age > limit:
-        return f"no_progress: no row for {age:,.0f} seconds"
+        return f"no_progress: no metrics row for {age:,.0f} seconds"
     firing: dict[Any, str] = {}
     for alert in alerts:
         firing.pop(alert.get("rule"), None)

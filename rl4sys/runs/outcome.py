@@ -16,7 +16,7 @@ _CHECKED_BYTES = 512
 
 @dataclass(frozen=True)
 class Outcome:
-    """Last and best values in the first `size` bytes of a metrics file; `check` is the checksum of their end."""
+    """Last and best values in the first `size` bytes of a metrics file; `check` is a checksum of the last 512 bytes."""
 
     final: Mapping[str, float] = field(default_factory=dict)
     best: Mapping[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def _extend(start: Outcome, file: BinaryIO) -> Outcome:
         step = int(row.pop("step"))
         final.update(row)
         for name in RETURN_METRICS:
-            # max() would keep a NaN forever.
+            # Do not use max(): it would keep NaN as the best value.
             if row.get(name, float("-inf")) > best.get(name, float("-inf")):
                 best[name] = row[name]
     return Outcome(final, best, step, size, _check(file, size))

@@ -18,7 +18,7 @@ _PACKAGES = ("torch", "numpy", "gymnasium", "box2d", "mujoco", "pydantic")
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """Return the provenance of a run that starts now with the setting `device`."""
+    """Return the provenance of a run that starts now on the configured `device`."""
     return {
         "command": sys.argv,
         "git_hash": git_hash(),

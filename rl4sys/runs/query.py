@@ -1,4 +1,4 @@
-"""Find runs: one by its path, name or id; many by filters such as `algorithm=ppo` or `reward>200`, sorted by a key."""
+"""Search for one run by path, name or id, or for many runs by filters such as `reward>200`, and sort them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 def find_run(text: str, root: Path) -> Path:
     """Find a run by its path, its directory name below `root`, its id, or a unique prefix of one of these.
 
-    If `root` is the default root for training, hosted policies in the default root of a server are found too. Raises
+    If `root` is the default root for training, hosted policies in the default root of a server are searched too. Raises
     `RunError` if no run or more than one run matches.
     """
     for path in (Path(text), root / text):
@@ -89,16 +89,17 @@ def _matching(text: str, runs: Sequence[RunSummary]) -> list[RunSummary]:
 def _explain_ambiguous(text: str, found: Sequence[RunSummary]) -> str:
     listed = ", ".join(f"{run.path} ({run.id})" for run in found[-_SHOWN_MATCHES:])
     more = f" and {len(found) - _SHOWN_MATCHES} older ones" if len(found) > _SHOWN_MATCHES else ""
-    return f"{text!r} could be {len(found)} runs: {listed}{more}; write more of the name, the id, or the path"
+    return f"{text!r} matches {len(found)} runs: {listed}{more}; give a longer prefix, or the complete name, id or path"
 
 
 def _explain_unknown(text: str, root: Path, runs: Sequence[RunSummary]) -> str:
     if not runs:
-        return f"no run {text!r}: there are no runs in {root}; name another folder with --root"
+        return f"no run {text!r}: there are no runs in {root}; choose another folder with --root"
     names = [name for run in runs for name in (run.path.name, run.name, run.id)]
     newest = ", ".join(run.path.name for run in runs[-5:])
     return (
-        f"no run in {root} has the name or id {text!r}{did_you_mean(text, names)} Newest: {newest}. See `rl4sys list`"
+        f"no run in {root} has the name or id {text!r}{did_you_mean(text, names)} "
+        f"Newest runs: {newest}. See `rl4sys list`"
     )
 
 
@@ -120,7 +121,7 @@ class Filter:
             )
         made = cls(found[1], "=" if found[2] == "==" else found[2], found[3])
         if made.sign in _ORDERS and made.key not in ("started", "finished") and _number(made.wanted) is None:
-            raise ConfigError(f"the filter {text!r} compares with {made.wanted!r}, which is not a number")
+            raise ConfigError(f"the filter {text!r} has the value {made.wanted!r}; expected a number after {made.sign}")
         return made
 
     def matches(self, run: RunSummary) -> bool:
@@ -152,7 +153,8 @@ def filter_runs(runs: Sequence[RunSummary], filters: Iterable[Filter]) -> list[R
             _check_known(condition.key, runs)
         elif condition.sign in _ORDERS:
             raise ConfigError(
-                f"tags cannot be compared by order: write tag={condition.wanted} or tag!={condition.wanted}"
+                f"the filter on tag has the operator {condition.sign}; expected tag={condition.wanted} or "
+                f"tag!={condition.wanted}"
             )
     return [run for run in runs if all(condition.matches(run) for condition in conditions)]
 
@@ -160,7 +162,7 @@ def filter_runs(runs: Sequence[RunSummary], filters: Iterable[Filter]) -> list[R
 def sort_runs(runs: Sequence[RunSummary], key: str, *, reverse: bool = False) -> list[RunSummary]:
     """Sort runs by a property: numbers and times descending, text ascending. Runs without the property come last.
 
-    Debug runs are not ranked: in an order by numbers they come last too.
+    If the property is a number, debug runs also come last.
     """
     _check_known(key, runs)
     with_value = [run for run in runs if _is_comparable(value_of(run, key))]
@@ -190,7 +192,8 @@ def _check_known(key: str, runs: Sequence[RunSummary]) -> None:
         return
     known = [*_FIELDS, _TAG, *sorted({name for run in runs for name in run.outcome.final})]
     raise ConfigError(
-        f"no run has {key!r}{did_you_mean(key, known)} Known: {', '.join(known)}; and settings, such as algorithm.lr"
+        f"no run has the property {key!r}{did_you_mean(key, known)} Known properties: {', '.join(known)}; "
+        "and settings, such as algorithm.lr"
     )
 
 

@@ -24,7 +24,7 @@ _REGISTER_SECONDS = 10.0
 
 
 class Run:
-    """Run to train or evaluate, with its config and checkpoints. The constructor touches no file."""
+    """Run to train or evaluate, with its config and checkpoints. The constructor accesses no file."""
 
     def __init__(self, path: Path, config: ExperimentConfig) -> None:
         self.path, self.config = path, config
@@ -79,12 +79,12 @@ class Run:
         register(self.path)
 
     def complete_config(self, config: ExperimentConfig) -> None:
-        """Store settings that were chosen at the start of the run, also in its provenance."""
+        """Replace the config on disk and in the provenance after settings such as the buffer size were chosen."""
         self.directory.write_provenance({**self.provenance(), "config": config.to_settings()})
         self.reconfigure(config)
 
     def note_resume(self, now: datetime, step: int) -> None:
-        """Add a resume from `step` to the provenance, with time, versions and machine."""
+        """Record in the provenance that the run was resumed from `step`, with time, versions and machine."""
         record = self.provenance()
         total = self.config.training.total_timesteps
         resume = {**_start_record(now, self.config), "step": step, "total_timesteps": total}
@@ -118,7 +118,7 @@ class Run:
                 self._is_locked = False
 
     def facts(self) -> dict[str, Any]:
-        """Return name, algorithm, environment and seed."""
+        """Return name, algorithm, environment and seed of the run."""
         config = self.config
         return {
             "name": config.experiment.name,
@@ -132,14 +132,14 @@ class Run:
         record = {**status, "pid": os.getpid(), "time": datetime.now().isoformat(timespec="seconds")}
         is_running = status.get("status") == RUNNING
         try:
-            # Written with every row and worthless after a power failure, so it does not wait for the disk.
+            # While the run trains, its status is replaced with every row, so losing it in a power failure is harmless.
             self.directory.write_status(record, synced=not is_running)
         except OSError as problem:
             raise RunError(f"cannot write the status of {self.path}: {problem.strerror}") from problem
         self._register(is_running=is_running)
 
     def _register(self, *, is_running: bool) -> None:
-        """Update the run store: always at the start and end of training, in between at intervals."""
+        """Update the run store: always at the start and end of training, and in between at most every 10 seconds."""
         now = time.monotonic()
         if is_running and now - self._registered_at < _REGISTER_SECONDS:
             return
@@ -156,7 +156,7 @@ def _start_record(now: datetime, config: ExperimentConfig) -> dict[str, Any]:
 
 
 def new_directory(root: Path, name: str) -> Path:
-    """Create `name` in `root`, or `name-2`, `name-3`, … if it exists."""
+    """Create and return the directory `name` in `root`, or `name-2`, `name-3`, … if `name` exists."""
     root.mkdir(parents=True, exist_ok=True)
     number = 1
     while True:

@@ -14,7 +14,7 @@ from rl4sys.runs.directory import RunDirectory, file_stamp
 
 @dataclass(frozen=True)
 class TrialScoring:
-    """Metric and summary that determine the score of a trial. All trials of a sweep or study are scored alike."""
+    """Metric and summary that determine the score of a trial. All trials of a sweep or study use the same."""
 
     metric: str
     """Name of the metric in metrics.jsonl."""

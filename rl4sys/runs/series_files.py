@@ -1,6 +1,6 @@
 """Files in the directory of a sweep or study, beside its trials.
 
-`rl4sys.sweeps` writes them; the analysis and the cleanup of runs read them without loading that package.
+`rl4sys.sweeps` writes these files. The analysis and the cleanup of runs read them without importing `rl4sys.sweeps`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STUDY_DATABASE = "study.db"
 
 
 def is_series(path: Path) -> bool:
-    """Return whether a directory belongs to a sweep or study."""
+    """Return whether a directory is the directory of a sweep or study."""
     return any((path / name).is_file() for name in (PLAN, SWEEP_SETTINGS, STUDY_SETTINGS))
 
 
@@ -51,5 +51,5 @@ def read_plan_rows(path: Path) -> list[dict[str, Any]]:
         return [row for row in rows if isinstance(row, dict)]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise RunError(
-            f"{path / PLAN} cannot be read: {problem!r}; it should list the trials of the sweep"
+            f"{path / PLAN} cannot be read: {problem!r}; expected a JSON object with a list of trials"
         ) from problem

@@ -21,7 +21,7 @@ FindSegment: TypeAlias = Callable[[str], Segment]
 
 
 def split_state(state: Any, store: StoreSegment | None = None) -> tuple[Any, dict[str, Array]]:
-    """Replace every array by a reference. Return the JSON document and the arrays by path.
+    """Replace each array in a state by a reference. Return the JSON document and the arrays by path.
 
     Segments are passed to `store`; without `store`, their arrays are treated like other arrays.
     """
@@ -61,7 +61,7 @@ def _without_arrays(state: Any, path: str, arrays: dict[str, Array], store: Stor
     if state is None or isinstance(state, bool | int | float | str):
         return state
     raise TypeError(
-        f"state at {path or '/'} is {type(state).__name__}; only arrays, numbers, strings, lists and dicts are allowed"
+        f"the state at {path or '/'} has type {type(state).__name__}; use arrays, numbers, strings, lists and dicts"
     )
 
 

@@ -1,7 +1,7 @@
 """Run store: index over all runs below a root directory, local or live.
 
-The run directories are authoritative. The file `registry.db` in the root is an SQLite index of them. Every reader
-first updates it from the directories, which takes a few `stat` calls per run. A lost or corrupt index is rebuilt.
+The run directories are authoritative. The file `registry.db` in the root is an SQLite index of these directories.
+Every reader first updates the index, with a few `stat` calls per run. A deleted or corrupt index is rebuilt.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 
 class _Row(NamedTuple):
-    """Row of the index: summary of a run, and the stamps of the files from which it was read."""
+    """Row of the index: the summary of a run, and the stamps of the files that the summary was read from."""
 
     summary: RunSummary
     stamps: str
@@ -117,20 +117,20 @@ class RunStore:
             for row in _select(database, "SELECT * FROM runs WHERE directory = ? AND stamps != ''", name):
                 return self._parse_row(row).summary
         except (TypeError, ValueError):
-            # Corruption that SQLite did not detect. The caller rewrites the row.
+            # SQLite did not detect that this row is corrupt. The caller rewrites the row.
             return None
         return None
 
     def _read_and_write(self, database: sqlite3.Connection, path: Path, known: RunSummary | None) -> None:
-        # Taken before the files are read, so that a change in between is detected next time.
+        # Read the stamps before the files, so that the next update detects a change in between.
         stamps = _stamps(path)
         try:
             _insert(database, self._name(path), _Row(read_summary(path, known), stamps))
         except RunError as problem:
-            self._note(f"left out: {problem}")
+            self._note(f"skipped: {problem}")
         except (OverflowError, UnicodeError) as problem:
-            # A number or character that SQLite cannot store.
-            self._note(f"left out: {path} is damaged: {problem!r}")
+            # SQLite cannot store a number or character of the summary.
+            self._note(f"skipped: {path} is damaged: {problem!r}")
 
     def _parse_row(self, row: Mapping[str, Any]) -> _Row:
         values = {name: row[name] for name in _PLAIN_COLUMNS} | {
@@ -178,7 +178,7 @@ def root_of(path: Path) -> Path:
 
 
 def usual_roots(root: Path) -> list[Path]:
-    """Return the roots to search: `root`, and the default root of a server if `root` is the default one."""
+    """Return the roots to search: `root`, and the default root of servers if `root` is the default for training."""
     return [root, LIVE] if root == LOCAL and LIVE.is_dir() else [root]
 
 
@@ -188,7 +188,8 @@ def change_tags(path: Path, add: Iterable[str], remove: Iterable[str]) -> tuple[
     for tag in added:
         if not re.match(TAG_PATTERN, tag):
             raise ConfigError(
-                f"{tag!r} is not a tag; it should be 1 to 60 letters, digits, and . : / + - _, such as baseline"
+                f"{tag!r} is not a valid tag; use 1 to 60 letters, digits and characters of '. : / + - _', "
+                "such as baseline"
             )
     before = read_summary(path).tags
     for tag in removed:

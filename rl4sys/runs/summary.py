@@ -1,4 +1,4 @@
-"""Summary of a run for the run store, `rl4sys list` and `rl4sys show`. Loads no component."""
+"""Summary of a run for the run store, `rl4sys list` and `rl4sys show`. Imports no registered components."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ID_LENGTH = 8
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Facts about one run, as shown in lists of runs. Times are local ISO 8601."""
+    """Properties of one run, as shown in lists of runs. Times are local ISO 8601."""
 
     path: Path
     id: str
@@ -41,11 +41,11 @@ class RunSummary:
     status: str
     started: str
     updated: str
-    """Time of the last status, or the start time if there is none."""
+    """Time of the last status update, or the start time if there is no status."""
     finished: str | None
     git_hash: str | None
     config_hash: str
-    """Hash of the settings that affect training; the seed and the name do not change it."""
+    """Hash of the settings that affect training, without seed and name."""
     steps: int
     settings: Settings
     """Settings from the config file of the run."""
@@ -53,12 +53,12 @@ class RunSummary:
 
     @property
     def is_debug(self) -> bool:
-        """True for a run of `train --debug`, by its tag."""
+        """True if the run has the tag that `train --debug` sets."""
         return DEBUG_TAG in self.tags
 
     @property
     def reward(self) -> float | None:
-        """Mean return of the last evaluation, or of the last training episodes if there was no evaluation."""
+        """Mean return of the last evaluation, or of recent training episodes if there was no evaluation."""
         return _first_return(self.outcome.final)
 
     @property

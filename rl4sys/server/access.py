@@ -1,11 +1,11 @@
-"""Access control: tokens, and the clients and policies each token allows.
+"""Access control: each token allows certain clients to use certain policies.
 
 A token file has one token per line, followed by its permissions::
 
-    k3J9…              any client, but only the policy with the client's own id
-    x8Qp… client=cache-*                     only clients whose id matches the pattern
-    Zw1m… client=cache-* policies=cache,lab-*   also these policies
-    aa7L… policies=*                         any client and any policy
+    k3J9…                                       any client, but only the policy with the client's own id
+    x8Qp… client=cache-*                        clients with a matching id, but only the policy with their own id
+    Zw1m… client=cache-* policies=cache,lab-*   clients with a matching id: their own policy and all matching policies
+    aa7L… policies=*                            any client and any policy
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIN_LENGTH = 8
 
 @dataclass(frozen=True)
 class Grant:
-    """Permissions of one token; `client` and `policies` are wildcard patterns of ids."""
+    """Permissions of one token. `client` is a wildcard pattern of client ids, `policies` are patterns of policy ids."""
 
     token: bytes
     client: str = "*"
@@ -35,14 +35,14 @@ class Grant:
 
 
 class Access:
-    """Permissions of all tokens. Without a token file, everything is allowed."""
+    """Permissions of all tokens. Without a token file, every client may use every policy."""
 
     def __init__(self, grants: Iterable[Grant] | None) -> None:
         self._grants = None if grants is None else tuple(grants)
 
     @classmethod
     def from_file(cls, path: Path | None) -> Access:
-        """Read a token file; raises `ConfigError` if it is invalid or holds no token."""
+        """Read a token file; None allows everything. Raises `ConfigError` if the file is invalid or has no token."""
         if path is None:
             return cls(None)
         try:
@@ -53,11 +53,13 @@ class Access:
             _parse_grant(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.partition("#")[0].strip()
         ]
         if not grants:
-            raise ConfigError(f"the token file {path} contains no token; write one per line, or omit --token-file")
+            raise ConfigError(
+                f"the token file {path} contains no token; write one token per line, or omit --token-file"
+            )
         return cls(grants)
 
     def is_known(self, token: str | None) -> bool:
-        """Return True if the token is in the file, or if there is no file."""
+        """Return True if the token is in the token file, or if there is no token file."""
         return self._grants is None or self._find(token) is not None
 
     def allows(self, token: str | None, client_id: str, policy_id: str) -> bool:
@@ -68,7 +70,7 @@ class Access:
 
     def _find(self, token: str | None) -> Grant | None:
         given = (token or "").encode()
-        # Compared with every token in constant time, so that response times reveal nothing about the tokens.
+        # The comparisons take constant time, so that response times reveal nothing about the tokens.
         matches = [grant for grant in self._grants or () if hmac.compare_digest(grant.token, given)]
         return matches[0] if matches else None
 

@@ -1,4 +1,4 @@
-"""Decisions made on the server, for clients without a local model."""
+"""Decisions on the server, for clients without a local model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from rl4sys.wire.messages import ActReply, ActRequest
 
 
 def decide_without_memory(policy: Policy, version: int, observation: Columns, draws: Draws) -> ActReply:
-    """Return a decision for one observation. Raises `SpecError` for recurrent policies: the server stores no memory."""
+    """Return the policy's decision for one observation.
+
+    Raises `SpecError` if the policy is recurrent, because the server stores no recurrent state.
+    """
     decision = policy.act(observation, {}, draws)
     if decision.memory:
         raise SpecError(
-            "the policy is recurrent, and the server stores no memory for clients; set 'inference' to 'local'"
+            "the policy is recurrent, but the server stores no recurrent state for clients; set 'inference' to 'local'"
         )
     return ActReply(
         action=encode_column("action", decision.action),
@@ -26,13 +29,13 @@ def decide_without_memory(policy: Policy, version: int, observation: Columns, dr
 
 
 def encode_request(observation: Columns, draws: Draws) -> bytes:
-    """Encode a decision request for the learner process, the only place where a policy that needs torch can run."""
+    """Encode a decision request for the learner process. Only a learner process can run policies that need torch."""
     columns = [encode_column(name, column) for name, column in observation.items()]
     return ActRequest(observation=columns, draws_key=draws.key, draws_counter=draws.counter).SerializeToString()
 
 
 def decode_request(content: bytes) -> tuple[dict[str, Array], Draws]:
     request = ActRequest.FromString(content)
-    # Copied because torch requires writable arrays.
+    # The columns are copied because torch requires writable arrays.
     observation = {column.name: decode_column(column).copy() for column in request.observation}
     return observation, Draws(request.draws_key, request.draws_counter)

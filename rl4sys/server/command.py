@@ -1,4 +1,4 @@
-"""Command ``rl4sys serve``, also available as ``python -m rl4sys.server.server``."""
+"""Command ``rl4sys serve``: reads options and config, sets up logging and runs a training server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATHS = ("root", "token_file", "cert", "key", "client_ca")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run ``serve`` as a program of its own, without the other commands of ``rl4sys``."""
+    """Run the command ``serve`` as a standalone program, without the other commands of ``rl4sys``."""
     app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown", add_completion=False)
     app.command()(serve)
     app(arguments)
@@ -33,9 +33,9 @@ def serve(
         int | None, typer.Option(help="Port to listen on; 0 selects a free port.", show_default="50051")
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.", show_default="localhost")
+        str | None, typer.Option(help="Address to listen on; 0.0.0.0 selects all interfaces.", show_default="localhost")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Server config, YAML or JSON.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Config file of the server (YAML or JSON).")] = None,
     root: Annotated[
         Path | None, typer.Option(help="Directory with one run directory per policy.", show_default="live")
     ] = None,
@@ -43,7 +43,7 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file with the certificate of the server.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file with the private key of the certificate.")] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM file with a CA; accept only clients with a certificate signed by it.")
+        Path | None, typer.Option(help="PEM file with a CA certificate; clients need a certificate signed by this CA.")
     ] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port for Prometheus metrics.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log debug messages and show tracebacks.")] = False,
@@ -52,14 +52,15 @@ def serve(
 
     - `rl4sys serve` listens on localhost:50051 and stores everything under `live/`.
 
-    - `rl4sys serve --host 0.0.0.0 --token-file tokens --tls-cert server.pem --tls-key server.key` serves a network.
+    - `rl4sys serve --host 0.0.0.0 --token-file tokens --tls-cert server.pem --tls-key server.key` accepts clients from
+      other machines.
 
-    - `rl4sys status` shows policies and clients. Ctrl-C or SIGTERM stops the server after it has saved.
+    - `rl4sys status` shows policies and clients. Ctrl-C or SIGTERM saves all policies and stops the server.
     """
     from rl4sys.server.logs import set_up_logging
     from rl4sys.server.training_server import run_server
 
-    # Learner processes import it, not the server.
+    # Only the learner processes import torch, but a missing package should be reported now.
     check_installed("a training server", "torch")
 
     options: dict[str, Any] = {
@@ -78,7 +79,7 @@ def serve(
 
 
 def _parse_config(file: Path | None, options: dict[str, Any]) -> ServerConfig:
-    """Return the config from the file and the command line. Locates plugins; the learner processes load them."""
+    """Return the config from the file and the command line. Plugins are only located; learner processes load them."""
     from rl4sys.config import parse
     from rl4sys.registry import find_plugin
     from rl4sys.server.config import ServerConfig
@@ -91,7 +92,7 @@ def _parse_config(file: Path | None, options: dict[str, Any]) -> ServerConfig:
 
 
 def read_server_file(file: Path) -> dict[str, Any]:
-    """Read a server config file. Relative paths in it are resolved against its directory."""
+    """Read a server config file. Relative paths in the file are resolved against the directory of the file."""
     from rl4sys.config import VERSION, load
     from rl4sys.config.migration import read_version
 

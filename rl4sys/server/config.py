@@ -23,14 +23,15 @@ class Limits(Config):
     max_observation_size: int = Field(default=1_000_000, gt=0)
     """Maximum number of elements in one observation."""
     max_choices: int = Field(default=100_000, gt=0)
-    """Maximum number of discrete actions (summed for MultiDiscrete), or length of a continuous action."""
+    """Maximum number of discrete actions (for MultiDiscrete, the sum over its dimensions), or maximum length of a
+    continuous action."""
     max_parameters: int = Field(default=50_000_000, gt=0)
     """Maximum number of weights in all networks of a policy."""
     max_buffer_bytes: int = Field(default=4 * 2**30, gt=0)
-    """Maximum size in bytes of a policy's full buffer."""
+    """Maximum size in bytes that the buffer of a policy has when it is full."""
     max_waiting_bytes: int = Field(default=64 * 2**20, gt=0)
-    """Maximum size in bytes of a policy's received trajectories that are not yet on disk; above it, the server stops
-    reading from the policy's clients."""
+    """Maximum size in bytes of the received trajectories of a policy that are not yet on disk. Above this size, the
+    server stops reading from the clients of the policy."""
 
 
 class TlsConfig(Config):
@@ -45,12 +46,12 @@ class TlsConfig(Config):
 
 
 class ServerConfig(Config):
-    """Config of a training server. Every setting has a default; command line options override the most common ones."""
+    """Config of a training server. Every setting has a default; command line options override common settings."""
 
     version: int = VERSION
     """Version of the config format."""
     host: str = "localhost"
-    """Address to listen on; 0.0.0.0 for all interfaces (then use tokens and TLS)."""
+    """Address to listen on; 0.0.0.0 selects all interfaces and should be combined with tokens and TLS."""
     port: int = Field(default=50051, ge=0, le=65535)
     """Port to listen on; 0 selects a free port."""
     root: Path = Path("live")
@@ -58,26 +59,27 @@ class ServerConfig(Config):
     token_file: Path | None = None
     """File with the accepted tokens, one per line; see docs/server.md."""
     tls: TlsConfig | None = None
-    """TLS settings, optionally with client certificates; null for unencrypted connections."""
+    """TLS settings, optionally with client certificates; null means unencrypted connections."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Port for Prometheus metrics; null disables them."""
+    """Port of the Prometheus metrics endpoint; null disables the endpoint."""
     plugins: list[str] = Field(default_factory=list)
-    """Modules or Python files with your own components. Clients can name components, but not modules."""
+    """Modules or Python files with your own components. Clients can use these components, but cannot load modules."""
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Learner settings (algorithm, network, buffer, …) by policy id, used instead of the settings of its clients."""
+    """Learner settings (algorithm, network, buffer, …) by policy id. They replace the settings that clients send for
+    the policy."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    """Device for training."""
+    """Torch device for training: auto, cpu, cuda, cuda:<index> or mps."""
     threads: int = Field(default=1, gt=0, le=1024)
     """Number of torch threads per policy."""
     niceness: int = Field(default=10, ge=0, le=19)
     """Niceness of learner processes; higher values give more CPU time to other processes."""
     checkpoint_seconds: float = Field(default=60.0, gt=0)
-    """Time in seconds between checkpoints of a policy. After a crash, the trajectories since the last checkpoint are
-    learned again from the journal."""
+    """Time in seconds between checkpoints of a policy. After a crash, training resumes from the last checkpoint and
+    repeats the later trajectories from the journal."""
     keep_checkpoints: int = Field(default=3, gt=0)
     """Number of checkpoints to keep per policy."""
     keep_versions: int = Field(default=20, gt=0)
-    """Number of models to keep per policy, for clients that pin a version."""
+    """Number of newest models to keep per policy; clients can pin the versions of these models."""
     journal: Literal["compact", "archive"] = "compact"
     """Treatment of learned trajectories after a checkpoint: `compact` deletes them from the journal, `archive` keeps
     them as a dataset."""

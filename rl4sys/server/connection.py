@@ -1,4 +1,4 @@
-"""Stream of one client: identity of the client, and messages waiting to be sent."""
+"""Connection of one client: identity of the client, and messages waiting to be sent to the client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PROBLEMS = 32
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """Encoded snapshot of one version, ready to be sent to clients."""
+    """Encoded snapshot of one policy version, ready to be sent to clients."""
 
     lineage: str
     version: int
@@ -34,7 +34,7 @@ class PublishedModel:
 class Connection:
     """Connected client, with the messages waiting to be sent.
 
-    At most one model (the newest), one acknowledgement (the highest) and a few problems wait.
+    At most one model (the newest), one acknowledgement (the highest) and a few problem messages are queued.
     """
 
     sender: Sender
@@ -42,7 +42,7 @@ class Connection:
     pinned_version: int | None = None
     remote: bool = False
     held: PublishedModel | None = None
-    """Model the client already has, the base for a delta."""
+    """Model that the client already holds; deltas are encoded against this model."""
     report: Report = field(default_factory=Report)
     connected_at: float = field(default_factory=time.monotonic)
     steps_received: int = 0
@@ -50,7 +50,7 @@ class Connection:
     model: PublishedModel | None = None
     """Model waiting to be sent."""
     last_learned: int = 0
-    """Highest sequence of this client instance in the training data of `model`."""
+    """Highest sequence number of this client instance that `model` was trained on."""
     _acknowledged: int = 0
     _acknowledgement_sent: int = 0
     _problems: deque[Problem] = field(default_factory=lambda: deque(maxlen=_MAX_PROBLEMS))
@@ -61,19 +61,22 @@ class Connection:
         self._changed.set()
 
     def offer_model(self, model: PublishedModel, last_learned: int) -> None:
-        """Replace the model waiting to be sent. Ignored for clients that pinned another version or run no model."""
+        """Replace the model waiting to be sent.
+
+        Does nothing if the client pinned another version or uses remote inference.
+        """
         if self.remote or (self.pinned_version is not None and model.version != self.pinned_version):
             return
         self.model, self.last_learned = model, last_learned
         self._changed.set()
 
     def add_problem(self, kind: Problem.Kind, message: str, sequence: int = 0) -> None:
-        """Queue a problem message; the oldest one is dropped if the queue is full."""
+        """Queue a problem message; the oldest message is dropped if the queue is full."""
         self._problems.append(Problem(kind=kind, message=encodable(message), sequence=sequence))
         self._changed.set()
 
     async def next_messages(self) -> tuple[list[ServerMessage], PublishedModel | None]:
-        """Wait for something to send; return problems and acknowledgement as messages, and the model separately."""
+        """Wait until anything is queued; return the queued messages and, separately, the queued model or None."""
         await self._changed.wait()
         self._changed.clear()
         messages = [ServerMessage(problem=problem) for problem in self._problems]

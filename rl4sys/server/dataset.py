@@ -1,4 +1,4 @@
-"""Offline dataset from the journal of a policy."""
+"""Dataset for offline training, read from the journal of a hosted policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def load_journal(config: DatasetConfig) -> Dataset:
     """Load all trajectories in the journal of the run directory `config.path`, grouped by episode."""
     run = Path(config.path)
     episodes: dict[int, list[Trajectory]] = {}
-    # Clients interleave in the journal; trajectories of one episode are in order.
+    # Trajectories of different clients interleave in the journal; those of one episode are in order.
     for trajectory in read_trajectories(run):
         episodes.setdefault(trajectory.episode, []).append(trajectory)
     spec = Spec.from_json(RunDirectory(run).live_config()["spec"])

@@ -26,12 +26,12 @@ _log = logging.getLogger("rl4sys.server")
 
 _MAX_SPEC_LENGTH, _MAX_SETTINGS_LENGTH = 1_000_000, 64_000
 _MAX_NAME_BYTES = 200
-"""Maximum size of an id in bytes: it is used in directory names, which have at most 255 bytes."""
+"""Maximum size in bytes of a client or policy id. Ids are used in directory names of at most 255 bytes."""
 _JOURNAL_THREADS = 8
 _PROCESS_THREADS = 8
-"""Number of threads that start and join learner processes; separate, so that they do not delay journal writes."""
+"""Number of threads that start and join learner processes. Journal writes use other threads and are not delayed."""
 _MAX_OPENING = 8
-"""Maximum number of policies opened at once. Each may build networks as large as the limits allow."""
+"""Maximum number of policies opened at the same time. Opening a policy may build networks up to the size limits."""
 
 
 class Dispatcher:
@@ -68,7 +68,7 @@ class Dispatcher:
         """Connect a client to its policy.
 
         Returns the policy, the connection, and the highest sequence of this client instance on disk. Raises
-        `ConfigError` if the client is invalid, and `RunError` if it cannot be served now.
+        `ConfigError` if the request of the client is invalid, and `RunError` if the client cannot be served now.
         """
         _check_hello(hello)
         clients = self.client_count + self._connecting
@@ -81,14 +81,14 @@ class Dispatcher:
             self._connecting -= 1
 
     async def find_policy(self, policy_id: str) -> HostedPolicy:
-        """Return a policy as soon as it is open. Raises `ConfigError` if it does not exist."""
+        """Wait until a policy is open and return it. Raises `ConfigError` if the policy does not exist."""
         task = self._policies.get(policy_id)
         if task is None:
             raise ConfigError(f"policy {policy_id!r:.110} does not exist; it is created when a client connects")
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Cancel policies being opened, and close all others."""
+        """Cancel the opening of policies in progress, and close all open policies."""
         opening = [task for task in self._policies.values() if not task.done()]
         for task in opening:
             task.cancel()
@@ -112,7 +112,7 @@ class Dispatcher:
         return policy, connection, on_disk
 
     async def _get_or_open(self, task: LearnerTask) -> HostedPolicy:
-        """Return the policy, opened if necessary. All clients that connect in the meantime share one opening task."""
+        """Return the policy; open it first if necessary. All clients that wait for a policy share one opening task."""
         if task.policy_id not in self._policies:
             if len(self._policies) >= self._server.limits.max_policies:
                 raise RunError(
@@ -132,10 +132,11 @@ class Dispatcher:
         return policy
 
     def _check_pinned(self, hello: Hello, task: LearnerTask) -> None:
-        """Raise `ConfigError` if a client pins a version of a policy that does not exist; do not create the policy."""
+        """Raise `ConfigError` if a client pins a version of a policy that does not exist yet."""
         if hello.HasField("pinned_version") and task.policy_id not in self._policies and not task.exists:
             raise ConfigError(
-                f"version {hello.pinned_version} is pinned, but policy '{task.policy_id}' does not exist on this server"
+                f"version {hello.pinned_version} is pinned, but policy '{task.policy_id}' does not exist on this "
+                "server; remove pin_version or choose another policy_id"
             )
 
     def _send_notes(self, hello: Hello, policy: HostedPolicy, connection: Connection) -> None:
@@ -144,18 +145,18 @@ class Dispatcher:
             return
         if differences := _setting_differences(json.loads(hello.settings or "{}"), policy.settings):
             text = (
-                f"policy '{hello.policy_id}' keeps the learner settings it was created with; yours differ in "
-                f"{', '.join(differences)}. To use yours, choose another policy_id"
+                f"policy '{hello.policy_id}' keeps the learner settings it was created with; this client differs in "
+                f"{', '.join(differences)}. To use other settings, choose another policy_id"
             )
             _log.warning(text, extra={"client": hello.client_id, "policy": hello.policy_id})
             connection.add_problem(Problem.NOTE, text)
         if any(c.sender.client == hello.client_id and c is not connection for c in policy.connections):
-            text = f"another client is connected as '{hello.client_id}'; both are served"
+            text = f"another client with client_id '{hello.client_id}' is connected; both clients are served"
             connection.add_problem(Problem.NOTE, text)
 
 
 def _setting_differences(client: dict[str, Any], policy: dict[str, Any]) -> list[str]:
-    """Return the dotted names of client settings that differ from the policy's. Seeds are not compared."""
+    """Return the dotted names of the client's settings that differ from the policy's settings, except the seed."""
     names = []
     for block, value in client.items():
         ours = policy.get(block)
@@ -171,7 +172,8 @@ def _setting_differences(client: dict[str, Any], policy: dict[str, Any]) -> list
 def _check_hello(hello: Hello) -> None:
     if hello.protocol != PROTOCOL:
         raise ConfigError(
-            f"the client uses protocol {hello.protocol}, this server protocol {PROTOCOL}; upgrade the older one"
+            f"the client uses protocol version {hello.protocol}, but this server uses version {PROTOCOL}; upgrade the "
+            "older of the two"
         )
     for name in ("client_id", "policy_id"):
         value = getattr(hello, name)
@@ -198,7 +200,7 @@ def _check_not_reserved(policy_id: str) -> None:
     links = TENSORBOARD_LINKS.format(algorithm="*")
     for pattern, purpose in ((f"{LOG_FILE}*", "its log"), (f"{STORE_FILE}*", "the run store"), (links, "TensorBoard")):
         if fnmatchcase(policy_id, pattern):
-            raise ConfigError(f"policy_id '{policy_id}' is reserved: the server uses it for {purpose}; choose another")
+            raise ConfigError(f"policy_id '{policy_id}' is reserved: the server uses it for {purpose}; use another id")
 
 
 def _parse_spec(hello: Hello) -> Spec:
@@ -218,7 +220,7 @@ def _describe_spec_difference(policy_id: str, policy: Spec, client: Spec) -> str
     for part in ("observation", "action"):
         if ours[part] != theirs[part]:
             return (
-                f"policy '{policy_id}' has the {part} space {json.dumps(ours[part])[:400]}, this client has "
+                f"policy '{policy_id}' has the {part} space {json.dumps(ours[part])[:400]}, but this client has "
                 f"{json.dumps(theirs[part])[:400]}; use the same spaces or choose another policy_id"
             )
     return f"policy '{policy_id}' and this client have different specs"

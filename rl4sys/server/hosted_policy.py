@@ -42,11 +42,11 @@ class HostedPolicy:
         self.connections: set[Connection] = set()
         self.model: PublishedModel | None = None
         self.progress: dict[str, Any] = {}
-        """Last progress message of the learner process."""
+        """Fields of the last progress message from the learner process."""
         self.last_error = ""
         self.sent_bytes = 0
         self._last_learned: dict[Sender, int] = {}
-        """Highest learned sequence per client instance."""
+        """Highest sequence number per client instance that the learner has trained on."""
         self._delta_cache: dict[tuple[bytes, bytes], bytes | None] = {}
         self._policy_cache: tuple[PublishedModel, SnapshotPolicy] | None = None
         self._first_model = asyncio.Event()
@@ -71,7 +71,7 @@ class HostedPolicy:
         self._close_disconnected({connection.sender})
 
     def encode_model(self, model: PublishedModel, connection: Connection) -> Snapshot:
-        """Encode `model` for a client: a delta against the model it holds, or the full model if that is smaller."""
+        """Encode `model` for a client: a delta against the model the client holds, or the full model if smaller."""
         message = Snapshot(version=model.version, digest=model.digest, wants=model.wants, taken=connection.last_learned)
         held = connection.held
         delta = None if held is None else self._make_delta(held, model)
@@ -84,7 +84,7 @@ class HostedPolicy:
         return message
 
     async def decide(self, observation: Columns, draws: Draws) -> ActReply:
-        """Return a decision of the newest version. A policy that only torch can run decides in its learner process."""
+        """Return a decision of the newest policy version. A policy that needs torch runs in its learner process."""
         if not self.not_portable:
             policy = await self._newest_policy()
             return self._with_progress(decide_without_memory(policy, policy.version, observation, draws))
@@ -111,7 +111,7 @@ class HostedPolicy:
         self.supervisor.notify_written(self.intake.last_row)
 
     def report_error(self, message: str) -> None:
-        """Log a transient error and send it to all clients once; clients keep their unsent data."""
+        """Log an error and send it to all clients, unless it equals the last error. Clients keep their unsent data."""
         message = f"policy '{self.policy_id}': {message}"
         if self.last_error == message:
             return
@@ -133,9 +133,9 @@ class HostedPolicy:
         return reply
 
     async def _newest_policy(self) -> SnapshotPolicy:
-        """Return the newest model as a policy; wait for the first one."""
+        """Return the newest model as a policy. If there is no model yet, wait for the first model."""
         await self._first_model.wait()
-        assert self.model is not None  # set before the event
+        assert self.model is not None  # the model is set before the event
         if self._policy_cache is None or self._policy_cache[0] is not self.model:
             self._policy_cache = self.model, SnapshotPolicy(PolicySnapshot.from_bytes(self.model.content))
         return self._policy_cache[1]
@@ -170,7 +170,7 @@ class HostedPolicy:
         return self._delta_cache[digests]
 
     def _model_held_by(self, held: Held) -> PublishedModel | None:
-        """Return the model a client claims to hold, or None if it is of another lineage or no longer stored."""
+        """Return the model a client claims to hold, or None if the server stores no identical model of this lineage."""
         if held.lineage != self.lineage:
             return None
         try:

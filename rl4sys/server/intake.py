@@ -24,7 +24,7 @@ _CHECK_BATCH = 32
 
 
 class _Checked(NamedTuple):
-    """Checked trajectory in the queue. A refused one has no `entry`: it is acknowledged in order but not written."""
+    """Queued trajectory after its check. A refused trajectory has `entry` None; it is acknowledged but not written."""
 
     sender: Sender
     sequence: int
@@ -36,10 +36,11 @@ class _Checked(NamedTuple):
 
 
 class Intake:
-    """Queue of checked trajectories. Each write appends all of them to the journal, in order and in one transaction.
+    """Queue of checked trajectories. Each write appends the whole queue to the journal, in order, in one transaction.
 
-    `on_written` is called with the highest sequence per sender now on disk, `on_error` when a write fails. Failed
-    writes are retried until they succeed; the queue keeps its contents. Not thread-safe: use it on the event loop only.
+    After each write, the callback `on_written` receives the highest sequence on disk per sender. If a write fails, the
+    callback `on_error` receives the message, the queue keeps its contents and the write is retried. Not thread-safe:
+    use it on the event loop only.
     """
 
     def __init__(self, spec: Spec, memory_size: int, limits: Limits, executor: Executor) -> None:
@@ -73,25 +74,25 @@ class Intake:
         return on_disk
 
     def remove_sender(self, sender: Sender) -> None:
-        """Forget a disconnected sender, unless its trajectories are still queued."""
+        """Remove a disconnected sender, unless its trajectories are still queued."""
         if all(checked.sender != sender for checked in self._queue):
             self._newest.pop(sender, None)
 
     async def receive(self, connection: Connection, contents: list[bytes]) -> None:
         """Check trajectories and queue them; wait while the queue is full."""
         for first in range(0, len(contents), _CHECK_BATCH):
-            # Checked again after each wait: another client may have filled the queue first.
+            # The size is checked again after each wait, because another client may have filled the queue.
             while self._queued_bytes > self._limits.max_waiting_bytes:
                 self._has_space.clear()
                 await self._has_space.wait()
             for content in contents[first : first + _CHECK_BATCH]:
                 self._enqueue(self._check(connection, content))
             self._arrived.set()
-            # Yield to other clients, because a message may hold many trajectories.
+            # Let the event loop serve other clients, because a message may contain many trajectories.
             await asyncio.sleep(0)
 
     async def delete_rows(self, row: int) -> None:
-        """Delete journal rows up to and including `row`, in batches so that writes are not delayed."""
+        """Delete journal rows up to and including `row`. Small batches avoid delays of writes."""
         while await self._with_journal(Journal.delete_batch, row):
             pass
 
@@ -118,7 +119,7 @@ class Intake:
             self._queued_bytes += checked.size
 
     def _check(self, connection: Connection, content: bytes) -> _Checked | None:
-        """Return the checked trajectory; None for a duplicate, or for content without a readable sequence."""
+        """Check a trajectory; return None if it is a duplicate or its sequence number cannot be read."""
         sender, sequence, entry = connection.sender, 0, None
         try:
             trajectory, sequence = decode_trajectory(content)

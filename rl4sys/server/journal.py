@@ -1,7 +1,7 @@
 """Durable journal of one policy: every acknowledged trajectory, in order of arrival.
 
 The journal is the learner's queue, the state from which a killed server recovers, and a dataset. It is a SQLite
-database in WAL mode with every commit synced to disk: one process writes, any number may read.
+database in WAL mode with every commit synced to disk. One process writes, any number of processes may read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EncodedTrajectory(NamedTuple):
     steps: int
     message: bytes
     row: int = 0
-    """Position in the journal; 0 before it is written."""
+    """Position in the journal; 0 before the trajectory is written."""
 
     def decode(self) -> Trajectory:
         """Decode the trajectory. Its episode number is unique across all client instances."""
@@ -76,7 +76,7 @@ class Journal:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         try:
-            # Used by one thread at a time, but not always the same thread.
+            # One thread at a time uses the connection, but not always the same thread.
             self._database = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}",
                 uri=True,
@@ -103,7 +103,7 @@ class Journal:
             self._database.execute("UPDATE received SET steps = steps + ?", (sum(e.steps for e in entries),))
 
     def acknowledged(self, sender: Sender) -> int:
-        """Return the highest sequence of a client instance on disk; 0 before the first."""
+        """Return the highest sequence number of a client instance on disk; 0 if it has no trajectory on disk."""
         found = self._database.execute(
             "SELECT sequence FROM clients WHERE client = ? AND instance = ?", sender
         ).fetchone()
@@ -127,12 +127,12 @@ class Journal:
             row = rows[-1].row
 
     def last_row(self) -> int:
-        """Return the position of the newest row, even if it was deleted; 0 before the first."""
+        """Return the position of the newest row, even if it was deleted; 0 if no row was ever written."""
         found = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'trajectories'").fetchone()
         return int(found[0]) if found else 0
 
     def received_steps(self) -> int:
-        """Return the number of steps ever appended."""
+        """Return the number of all steps appended so far, including deleted steps."""
         return int(self._database.execute("SELECT steps FROM received").fetchone()[0])
 
     def held_steps(self, after: int = 0) -> int:
@@ -141,7 +141,7 @@ class Journal:
         return int(self._database.execute(query, (after,)).fetchone()[0])
 
     def delete_batch(self, up_to: int) -> bool:
-        """Delete one batch of rows up to and including ``up_to``. Returns True if more may remain."""
+        """Delete one batch of rows up to and including ``up_to``. Returns True if more rows may remain."""
         with Transaction(self._database):
             deleted = self._database.execute(
                 "DELETE FROM trajectories WHERE row IN (SELECT row FROM trajectories WHERE row <= ? LIMIT ?)",
@@ -160,10 +160,10 @@ class Journal:
 
 
 def read_trajectories(run: str | Path) -> Iterator[Trajectory]:
-    """Yield all trajectories in the journal of a policy's run directory; the server may be running."""
+    """Yield all trajectories in the journal of a policy's run directory. Safe while the server is running."""
     path = Path(run) / FILE
     if not path.is_file():
-        raise RunError(f"{run} has no {FILE}; expected the run directory of a policy of a server")
+        raise RunError(f"{run} has no {FILE}; expected the run directory of a hosted policy")
     journal = Journal(path, read_only=True)
     try:
         yield from journal.trajectories()

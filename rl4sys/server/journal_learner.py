@@ -1,7 +1,7 @@
 """Learner of one policy, trained from its journal, with its metrics, alerts and checkpoints.
 
-The models depend only on the checkpoint and the following trajectories of the journal. A learner killed at any point
-therefore creates the same models again.
+The models depend only on the checkpoint and on the trajectories after it in the journal. A learner that is killed at
+any point therefore creates the same models again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JournalLearner:
         self._status_row = -1
 
     def resume(self) -> None:
-        """Restore the newest valid checkpoint; without one, run the configured warm start."""
+        """Restore the newest valid checkpoint, or run the configured warm start if there is no checkpoint."""
         if not self._run.checkpoints.names():
             self._logbook.add(warm_start(self.learner, self._spec, self._run.config))
             return
@@ -57,7 +57,7 @@ class JournalLearner:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Context with open log files and active alert rules. An exception inside fires the `failed` alert."""
+        """Context with open log files and active alert rules. The rules also evaluate errors inside the context."""
         with self._logbook.opened(self._logged_at), self._watch.opened(watchdog=False), self._alert_on_failure():
             yield
 
@@ -81,7 +81,7 @@ class JournalLearner:
         return self._saved_rows[-1] != self.row
 
     def save(self) -> int:
-        """Write a checkpoint. Returns the last journal row that no stored checkpoint needs any more."""
+        """Write a checkpoint. Returns the last journal row that is part of all stored checkpoints."""
         self._saved_rows = [*self._saved_rows, self.row][-self._server.keep_checkpoints :]
         self._run.checkpoints.save(
             self.learner.steps + self.learner.refused, self._state(), self.learner.snapshot_or_none()
@@ -117,7 +117,7 @@ class JournalLearner:
         try:
             yield
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            # The server is gone; learning itself did not fail.
+            # The server process has ended; learning itself did not fail.
             raise
         except Exception as error:
             self._watch.fail(self.learner.steps, error)
@@ -160,6 +160,6 @@ class JournalLearner:
 
 
 def _make_watch(run: Run, server: ServerConfig, spec: Spec, log_message: Callable[[str], None]) -> Watch:
-    """Create the watch with the server's current alert rules, not those stored when the policy was created."""
+    """Create the alert watch with the server's current rules; the rules in the run's config may be outdated."""
     needs = buffer_footprint(spec, live_learner_config(run.config, "cpu"))
     return Watch(server.alerts, WatchedRun(run.path, run.facts(), needs.remaining_bytes, needs.advice), log_message)

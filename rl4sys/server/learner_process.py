@@ -1,8 +1,8 @@
 """Process that trains one policy from its journal.
 
 Each policy has its own process. As a thread of the server, a learner would hold the GIL for milliseconds at a time
-while clients wait for acknowledgements. A process that crashes or runs out of memory also leaves other policies
-unaffected. Processes are forked from a fork server with torch loaded, so they start in milliseconds and share most of
+while clients wait for acknowledgements. A process that crashes or runs out of memory also does not affect other
+policies. Processes are forked from a fork server with torch loaded, so they start in milliseconds and share most of
 torch's RAM.
 """
 
@@ -90,7 +90,7 @@ def _open_and_learn(pipe: Pipe, task: LearnerTask) -> None:
 
 
 class LearnerProcess:
-    """Main loop of a learner process: reads the journal, trains, publishes models, saves checkpoints, decides."""
+    """Main loop of a learner process: trains, publishes models, saves checkpoints and answers decision requests."""
 
     def __init__(self, run: Run, learner: Learner, spec: Spec, pipe: Pipe, server: ServerConfig) -> None:
         self._pipe, self._server = pipe, server
@@ -104,7 +104,7 @@ class LearnerProcess:
         self._trained.resume()
 
     def run(self) -> None:
-        """Learn until the server requests a stop, then save."""
+        """Train until the server requests a stop, then save a checkpoint."""
         trained = self._trained
         with trained.opened():
             trained.write_status("running")
@@ -140,7 +140,7 @@ class LearnerProcess:
     def _wait_for_entries(self) -> None:
         self._publisher.publish()
         self._pipe.send(Frame("idle", {"row": self._trained.row}))
-        # Limited, because a checkpoint or a status may be due before the next trajectory arrives.
+        # The wait is limited, because a checkpoint or status update may be due before the next trajectory arrives.
         self._handle_messages(wait_seconds=_STATUS_SECONDS)
 
     def _save(self) -> None:
@@ -151,7 +151,7 @@ class LearnerProcess:
         self._pipe.send(Frame("log", {"message": message}))
 
     def _handle_messages(self, wait_seconds: float) -> None:
-        """Wait up to `wait_seconds` for a message of the server, then handle all that have arrived."""
+        """Wait up to `wait_seconds` for a message from the server, then handle all messages that have arrived."""
         for _ in range(_MAX_MESSAGES):
             if not select.select([self._pipe], [], [], wait_seconds)[0]:
                 break
@@ -168,8 +168,8 @@ class LearnerProcess:
         try:
             reply = decide_without_memory(self._policy[1], version, *decode_request(request.content))
         except Exception as error:
-            # The network may be a user's own code. Its error goes to the client, and learning continues.
-            return Frame("acted", {"number": number, "error": f"the policy cannot decide: {error!r:.300}"})
+            # The network may be user code. Its errors are sent to the client, and learning continues.
+            return Frame("acted", {"number": number, "error": f"the policy failed to select an action: {error!r:.300}"})
         return Frame("acted", {"number": number}, reply.SerializeToString())
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a live learner over episodes and clients."""
+"""Statistics of a learner process over episodes and clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl4sys.spec import State
 from rl4sys.trajectory import Trajectory
 
 RECENT = 100
-"""Window of running means: number of episodes, or of trajectories for the staleness."""
+"""Number of newest episodes in the mean return and length, and of newest trajectories in the mean staleness."""
 
 _MAX_OPEN_EPISODES = 10_000
 
@@ -53,9 +53,9 @@ class EpisodeStatistics:
 
 
 class ClientSequences:
-    """Highest learned sequence of each client instance, for the `max_clients` instances active last.
+    """Highest trained sequence number per client instance, for the `max_clients` most recently active instances.
 
-    The number is limited because all sequences are sent with every version.
+    The number of instances is limited because every progress message contains all sequences.
     """
 
     def __init__(self, max_clients: int) -> None:
@@ -71,7 +71,7 @@ class ClientSequences:
             del self._learned[next(iter(self._learned))]
 
     def seconds_inactive(self) -> dict[str, float]:
-        """Return the seconds since each client's last trajectory, without clients that sent none to this process."""
+        """Return the seconds since each client's last trajectory. Clients without one in this process are omitted."""
         now, clients = time.monotonic(), {sender.client for sender in self._learned}
         self._last_active = {client: at for client, at in self._last_active.items() if client in clients}
         return {client: now - at for client, at in self._last_active.items()}

@@ -34,13 +34,13 @@ KNOWN = (
 """Names of the learner settings that a client may set."""
 
 ENDLESS = 10**12
-"""Value of `total_timesteps` for training without an end."""
+"""Value of `total_timesteps` for unlimited training."""
 
 _STALENESS = 4
 """Default `max_staleness`. It is above 0 because clients keep acting while the learner updates."""
 
 _SCHEDULE_STEPS = 10_000
-"""Length in steps of an algorithm's default schedules if training has no end."""
+"""Length in steps of an algorithm's default schedules if training is unlimited."""
 
 _ALL_ROLES = "all"
 
@@ -50,7 +50,7 @@ _OVERHEAD_BYTES = 1024
 
 
 def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> ExperimentConfig:
-    """Return the run config of a policy with these learner settings; raises `ConfigError` if they are invalid."""
+    """Return the run config of a policy from its learner settings; raises `ConfigError` if they are invalid."""
     _check_numbers(settings)
     for key in settings:
         if key not in KNOWN:
@@ -69,7 +69,7 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
         "algorithm": algorithm,
         "environment": {
             "name": policy_id,
-            "wrapper": "live",
+            "family": "live",
             "normalize_obs": settings.get("normalize_obs", False),
             "normalize_reward": settings.get("normalize_reward", False),
         },
@@ -88,7 +88,10 @@ def live_config(policy_id: str, settings: Settings, server: ServerConfig) -> Exp
 
 
 def live_learner_config(config: ExperimentConfig, device: str) -> LearnerConfig:
-    """Return the learner config. Without an end, `total_timesteps` is None and each schedule must set its length."""
+    """Return the learner config of a run.
+
+    For unlimited training, its `total_timesteps` is None, and each schedule must set its own length.
+    """
     learner = config.learner(device)
     return learner.model_copy(update={"total_timesteps": None}) if learner.total_timesteps == ENDLESS else learner
 
@@ -144,30 +147,30 @@ def check_model_size(snapshot: Snapshot) -> None:
     size = len(snapshot.to_bytes())
     if size > MAX_MESSAGE_BYTES - _OVERHEAD_BYTES:
         raise ConfigError(
-            f"the model for clients has {size:,} bytes; a message has at most {MAX_MESSAGE_BYTES:,}. Use a smaller "
+            f"the model for clients has {size:,} bytes, but a message has at most {MAX_MESSAGE_BYTES:,}; use a smaller "
             "policy network"
         )
 
 
 def _check_no_files(settings: Settings) -> None:
-    """Raise `ConfigError` if a client names files on the server's machine."""
+    """Raise `ConfigError` if a client's settings refer to a dataset, which is a file on the server's machine."""
     for name, value in _scalar_settings(settings):
         if "dataset" in name and value is not None:
             raise ConfigError(
-                f"{'.'.join(name):.80} names a file on the server, which clients may not do; set it under 'policies' "
-                "in the server's config"
+                f"clients cannot set {'.'.join(name):.80}, because it refers to a file on the server; set it under "
+                "'policies' in the server's config"
             )
 
 
 def _check_numbers(settings: Settings) -> None:
-    """Raise `ConfigError` for infinity, NaN and integers beyond 64 bits, all of which JSON allows."""
+    """Raise `ConfigError` for infinity, NaN and integers beyond 64 bits, which the JSON parser accepts."""
     for name, value in _scalar_settings(settings):
         if isinstance(value, int | float) and not abs(value) < 2**63:
             raise ConfigError(f"{'.'.join(name):.80} is {value!s:.80}; expected a number between -2**63 and 2**63")
 
 
 def _scalar_settings(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each scalar setting with its path of names. Iterative, so the nesting depth is not limited."""
+    """Yield the path of names and the value of each scalar setting. Not recursive, so any nesting depth works."""
     blocks: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while blocks:
         name, value = blocks.pop()
@@ -180,7 +183,7 @@ def _scalar_settings(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]
 
 
 def _algorithm(settings: Settings) -> Any:
-    """Return the algorithm's settings, with a length in steps for its default schedules if training has no end."""
+    """Return the algorithm's settings. If training is unlimited, default schedules last `_SCHEDULE_STEPS` steps."""
     algorithm = settings.get("algorithm", {})
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
     if not isinstance(name, str) or name not in ALGORITHMS or "total_timesteps" in _block(settings, "training"):
@@ -198,7 +201,7 @@ def _networks(settings: Any, algorithm: Any) -> Any:
     if not isinstance(settings, Mapping) or _ALL_ROLES not in settings:
         return settings
     if len(settings) > 1:
-        raise ConfigError("network.all cannot be combined with other entries of network; remove it or the others")
+        raise ConfigError("network.all cannot be combined with other networks; remove network.all or the others")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
     return {role: settings[_ALL_ROLES] for role in ALGORITHMS.get(str(name)).roles}
 

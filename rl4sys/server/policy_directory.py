@@ -50,7 +50,7 @@ def open_or_create(task: LearnerTask, log_message: Callable[[str], None]) -> tup
 
 
 def link_event_files(run: Run, root: Path) -> None:
-    """Link the TensorBoard event files of a policy in the directory of its algorithm, and in no other."""
+    """Link a policy's TensorBoard event files in the directory of its algorithm, and remove all its other links."""
     folder = root / TENSORBOARD_LINKS.format(algorithm=run.config.algorithm.name)
     folder.mkdir(exist_ok=True)
     for link in root.glob(TENSORBOARD_LINKS.format(algorithm="*") + f"/{run.path.name}"):
@@ -60,7 +60,7 @@ def link_event_files(run: Run, root: Path) -> None:
 
 
 def build_policy_learner(spec: Spec, run: Run) -> Learner:
-    """Build the learner of a run. Datasets for its buffer are loaded only before the first checkpoint."""
+    """Build the learner of a run. Datasets for its buffer are loaded only if the run has no checkpoint."""
     config, device = run.config, available_device(run.config.experiment.device)
     pools = {} if run.checkpoints.names() else load_pools(config.buffer, spec)
     resources = BufferResources(scratch=run.path, pools=pools)
@@ -68,7 +68,7 @@ def build_policy_learner(spec: Spec, run: Run) -> Learner:
 
 
 def max_staleness(run: Run, live: Mapping[str, Any]) -> int | None:
-    """Return the maximum staleness in the buffer config, or else in the client's settings; None for no limit."""
+    """Return the maximum staleness from the buffer config, else from the client's settings; None means no limit."""
     limit: int | None = getattr(run.config.buffer, "max_staleness", live["settings"].get("max_staleness"))
     return limit
 
@@ -76,7 +76,7 @@ def max_staleness(run: Run, live: Mapping[str, Any]) -> int | None:
 def _with_fitting_buffer(
     spec: Spec, config: ExperimentConfig, server: ServerConfig, log_message: Callable[[str], None]
 ) -> ExperimentConfig:
-    """Choose the size of a buffer with the size auto within the limits of the server."""
+    """Replace the buffer size `auto` in the config by a size within the server's limits."""
     if not isinstance(config.buffer.size, AutoSize):
         return config
     needs = buffer_footprint(spec, live_learner_config(config, "cpu"))
@@ -86,7 +86,7 @@ def _with_fitting_buffer(
 
 
 def _check_new_policy(spec: Spec, config: ExperimentConfig, task: LearnerTask) -> int:
-    """Check a new policy by building its learner before any file is written; return the size of the policy's memory."""
+    """Check a new policy by building its learner before any file is written; return the size of its recurrent state."""
     check_spec(spec, task.server.limits)
     learner_config = live_learner_config(config, "cpu")
     check_cost(spec, learner_config, task.server.limits)
@@ -98,7 +98,7 @@ def _check_new_policy(spec: Spec, config: ExperimentConfig, task: LearnerTask) -
 
 
 def _check_client_can_act(learner: Learner, spec: Spec, task: LearnerTask) -> int:
-    """Check that the client can run the model or request decisions; return the size of the policy's memory."""
+    """Check that the client can run the model or request decisions; return the size of the recurrent state."""
     model = learner.snapshot_or_none()
     if model is not None:
         check_model_size(model)
@@ -122,6 +122,6 @@ def _create(path: Path, config: ExperimentConfig, live: Mapping[str, Any]) -> Ru
 
 
 def _create_journal(path: Path) -> None:
-    """Create an empty journal if there is none: the learner opens it before the server writes to it."""
+    """Create an empty journal if none exists, because the learner opens the journal before the server writes to it."""
     if not (path / FILE).is_file():
         Journal(path / FILE).close()

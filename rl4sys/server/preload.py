@@ -17,7 +17,8 @@ from rl4sys.workers.fork_server import freeze_loaded_modules
 def _learn_once() -> None:
     """Run one small PPO update.
 
-    Torch loads about 100 MB on its first use. Loaded in the fork server, this RAM is shared by all learner processes.
+    Torch allocates about 100 MB of RAM at its first use. All learner processes share this RAM if the fork server
+    allocates it.
     """
     spec = Spec({"state": Box((1,))}, Discrete(2))
     config = LearnerConfig(
@@ -36,13 +37,13 @@ def _learn_once() -> None:
     learner.snapshot()
 
 
-# A thread pool does not survive a fork.
+# With one thread, torch starts no thread pool, which would not survive a fork.
 use_threads(1)
 _learn_once()
-# Used by learners that write TensorBoard files.
+# Learners that write TensorBoard event files use these modules.
 with suppress(ModuleNotFoundError):
     import tensorboard.compat.proto.event_pb2
     import tensorboard.summary.writer.event_file_writer  # noqa: F401
 freeze_loaded_modules()
-# A SIGTERM to the process group also stops the server, which needs its learners alive to save.
+# A SIGTERM to the process group is ignored here, because the server also receives it and tells each learner to save.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

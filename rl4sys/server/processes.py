@@ -1,4 +1,4 @@
-"""Start of learner processes, without loading torch into the server."""
+"""Start of learner processes without loading torch into the server process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def prepare_fork_server() -> None:
 
 
 def start_learner_process(task: LearnerTask) -> tuple[BaseProcess, socket.socket]:
-    """Start the learner process of a policy; return it and the server's end of the connection to it."""
+    """Start the learner process of a policy; return the process and the server's end of the connection."""
     return _fork_server.start(_run_learner_process, task, task.policy_id)
 
 
 def _run_learner_process(connection: socket.socket, task: LearnerTask) -> None:
-    # Imported in the child, where the modules are preloaded.
+    # This runs in the child process, where the modules are already loaded.
     from rl4sys.server.learner_process import run_learner_process
 
     run_learner_process(connection, task)

@@ -19,7 +19,7 @@ class Publisher:
         self._published = -1
 
     def publish(self) -> None:
-        """Send the progress of the learner, with the model if its version is new. Models are written to disk first."""
+        """Send the learner's progress, and its model if the version is new. The model is written to disk first."""
         trained, learner = self._trained, self._trained.learner
         fields = {
             "version": learner.version,
@@ -35,7 +35,7 @@ class Publisher:
         self._pipe.send(Frame("progress", fields, self._new_model()))
 
     def _new_model(self) -> bytes:
-        """Store and return the encoded model. Empty if its version was published before or it cannot be exported."""
+        """Store and return the encoded model; empty if the version was already published or cannot be exported."""
         version = self._trained.learner.version
         if version == self._published:
             return b""

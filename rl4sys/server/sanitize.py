@@ -1,4 +1,4 @@
-"""Functions that make text influenced by clients safe to send and to log."""
+"""Functions that make text from clients safe to send and to log."""
 
 from __future__ import annotations
 

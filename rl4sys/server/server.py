@@ -8,10 +8,10 @@ from rl4sys.command_errors import errors_as_messages
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a training server; ``arguments`` are those of ``rl4sys serve`` (default: those of this process)."""
+    """Run a training server; ``arguments`` are options of ``rl4sys serve`` (default: ``sys.argv``)."""
     with errors_as_messages():
-        # Imported only here: each learner process imports this module again as its main module, and a missing package
-        # is reported as a message.
+        # Imported here for two reasons: learner processes import this module as their main module, but do not need the
+        # command, and inside the context a missing package is reported without a traceback.
         from rl4sys.server.command import main as serve
 
         serve(arguments)

@@ -41,7 +41,7 @@ _log = logging.getLogger("rl4sys.server")
 
 _HELLO_SECONDS = 10.0
 _MAX_HELLO_BYTES = 5 * 2**20
-"""Maximum size in bytes of the Hello message; the dispatcher has lower limits for the spec and settings in it."""
+"""Maximum size in bytes of the Hello message; the dispatcher has lower limits for its spec and settings."""
 _MAX_STATUS_BYTES = 1000
 """Maximum length in bytes of the text in a gRPC status, which is sent in a header."""
 _DECISION_SECONDS = 30.0
@@ -85,7 +85,7 @@ class Service:
             _log.info("client disconnected", extra=names)
 
     async def _admit(self, context: _Context) -> tuple[HostedPolicy, Connection, int]:
-        """Read Hello and connect the client. The large Hello message is freed on return."""
+        """Read the Hello message and connect the client. The message may be large and is freed on return."""
         hello = await self._read_hello(context)
         await self._authorize(context, hello.client_id, hello.policy_id)
         try:
@@ -95,7 +95,7 @@ class Service:
             raise
 
     async def _exchange_messages(self, context: _Context, policy: HostedPolicy, connection: Connection) -> None:
-        """Receive and send concurrently, until either side ends."""
+        """Receive and send messages concurrently until the client or the server ends the stream."""
         tasks = [
             asyncio.create_task(_receive_messages(context, policy, connection)),
             asyncio.create_task(_send_messages(context, policy, connection)),
@@ -117,7 +117,7 @@ class Service:
         if content is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _HELLO_MISSING)
         if len(content) > _MAX_HELLO_BYTES:
-            text = f"the first message has {len(content)} bytes; Hello has at most {_MAX_HELLO_BYTES}"
+            text = f"the first message has {len(content)} bytes; a Hello message has at most {_MAX_HELLO_BYTES}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         message = await _parse(ClientMessage, content, context)
         if message.WhichOneof("kind") != "hello":
@@ -157,7 +157,7 @@ class Service:
         except RL4SysError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, encodable(str(error), _MAX_STATUS_BYTES))
         except TimeoutError:
-            text = f"policy '{request.policy_id}' has no model yet, or its learner is busy"
+            text = f"policy '{request.policy_id}' selected no action within {_DECISION_SECONDS:g} seconds; retry later"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
         return reply
 
@@ -169,7 +169,7 @@ class Service:
 
 
 def _hide_unexpected(method: Callable[[Any, _Context], Awaitable[Any]]) -> Callable[[Any, _Context], Awaitable[Any]]:
-    """Wrap an RPC method: log unexpected exceptions, and send clients no details of them."""
+    """Wrap an RPC method: log unexpected exceptions, but send clients only a generic error message."""
 
     async def wrapped(request: Any, context: _Context) -> Any:
         try:
@@ -177,7 +177,7 @@ def _hide_unexpected(method: Callable[[Any, _Context], Awaitable[Any]]) -> Calla
         except grpc.aio.BaseError:
             raise
         except Exception:
-            _log.exception("unexpected error in a call", extra={"peer": context.peer()})
+            _log.exception("unexpected error in an RPC call", extra={"peer": context.peer()})
             await context.abort(grpc.StatusCode.INTERNAL, "internal error; see the server's log")
 
     return wrapped
@@ -186,7 +186,7 @@ def _hide_unexpected(method: Callable[[Any, _Context], Awaitable[Any]]) -> Calla
 async def _receive_messages(context: _Context, policy: HostedPolicy, connection: Connection) -> None:
     while (content := await _read(context)) is not None:
         handling = _handle_message(content, context, policy, connection)
-        # Freed now, because it may be large and the next message may take long to arrive.
+        # The message is freed now, because it may be large and the next message may arrive much later.
         del content
         await handling
 
@@ -204,7 +204,7 @@ async def _handle_message(content: bytes, context: _Context, policy: HostedPolic
 
 
 async def _read(context: _Context) -> bytes | None:
-    """Return the client's next message, or None after the last."""
+    """Return the client's next message, or None after the last message."""
     content: bytes | Any = await context.read()
     return content if isinstance(content, bytes) else None
 
@@ -255,7 +255,7 @@ def _token(context: _Context) -> str | None:
 
 
 def _read_observation(request: ActRequest, spec: Spec) -> dict[str, Array]:
-    """Decode and check the observation of a request. Each named array has one row."""
+    """Decode and check the observation of a request. Each named array must have one row."""
     columns = {column.name: decode_column(column) for column in request.observation}
     expected = {f"{OBSERVATION}{name}": box for name, box in spec.observation.items()}
     if set(columns) != set(expected):

@@ -50,13 +50,13 @@ class StatusReporter:
 _METRICS = [
     ("version", "Version of the newest model.", "gauge"),
     ("learning", "1 if the policy is learning, 0 if its learner is starting or has failed.", "gauge"),
-    ("clients", "Connected clients.", "gauge"),
+    ("clients", "Number of connected clients.", "gauge"),
     ("steps_received", "Steps written to the journal.", "counter"),
     ("steps_used", "Steps used for training.", "counter"),
-    ("steps_refused", "Steps refused as too stale.", "counter"),
+    ("steps_refused", "Steps refused because their staleness was above the limit.", "counter"),
     ("steps_waiting", "Steps in the journal that the learner has not read yet.", "gauge"),
     ("steps_dropped", "Steps dropped by clients because they could not be sent.", "gauge"),
-    ("fallback_decisions", "Fallback decisions of clients.", "gauge"),
+    ("fallback_decisions", "Number of fallback actions that clients used.", "gauge"),
     ("steps_per_second", "Steps received per second, over the last 10 seconds.", "gauge"),
     ("staleness", "Mean staleness of recent trajectories, in versions.", "gauge"),
     ("episode_return", "Mean return of the last 100 episodes.", "gauge"),
@@ -122,7 +122,7 @@ def _client_status(connection: Connection) -> ClientStatus:
 
 
 def memory_bytes(pid: int) -> int:
-    """Return the proportional set size of a process (shared pages counted by share), or 0 if it is gone."""
+    """Return the proportional set size of a process in bytes, or 0 if the process does not exist."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     except OSError:

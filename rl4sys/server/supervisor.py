@@ -28,13 +28,13 @@ class _Failure(NamedTuple):
 
     message: str
     transient: bool
-    """True if the start is retried without limit, for example while the disk is full."""
+    """True if the cause may disappear, such as a full disk. Restarts after transient failures are unlimited."""
 
 
 class Supervisor:
     """Keeps the learner process of a policy running. Not thread-safe: use it on the event loop only.
 
-    Messages of the process are stored until `subscribe` is called.
+    Messages of the process are queued until `subscribe` is called.
     """
 
     def __init__(self, task: LearnerTask, executor: Executor) -> None:
@@ -59,9 +59,9 @@ class Supervisor:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> dict[str, Any]:
-        """Start the process; return its description of the policy.
+        """Start the process; return the description of the policy that the process sends.
 
-        Raises `ConfigError` or `RunError` if the policy can be neither created nor opened.
+        Raises `ConfigError` or `RunError` if the policy cannot be created or opened.
         """
         self._supervising = asyncio.create_task(self._supervise(), name=f"supervise {self._task.policy_id}")
         return await self._ready
@@ -83,10 +83,10 @@ class Supervisor:
     async def request_decision(self, request: bytes) -> Frame:
         """Request a decision from the process. Raises `RunError` if the process is not available.
 
-        The process answers between two trajectories.
+        The process answers after the trajectory that it is currently learning from.
         """
         if self._writer is None or len(self._pending) >= self._task.server.limits.max_clients:
-            raise RunError(f"the learner of policy '{self._task.policy_id}' is not available for decisions now")
+            raise RunError(f"the learner of policy '{self._task.policy_id}' cannot select actions now; retry later")
         number = next(self._numbers)
         answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._pending[number] = answer
@@ -97,7 +97,7 @@ class Supervisor:
             del self._pending[number]
 
     async def stop(self) -> None:
-        """Tell the process to save and exit; kill it after a timeout."""
+        """Tell the process to save a checkpoint and exit; kill the process after a timeout."""
         self._stopping = True
         if self._writer is not None:
             with suppress(ConnectionError):
@@ -105,7 +105,7 @@ class Supervisor:
                 await self._writer.drain()
             await asyncio.wait([self._supervising], timeout=_STOP_SECONDS)
         if self._process is not None and self._process.is_alive():
-            # The process is in a long update. The next start repeats the update, from checkpoint and journal.
+            # The process is in a long update. The next process repeats the update from the checkpoint and the journal.
             self._process.kill()
             await self._in_thread(self._process.join)
         self._supervising.cancel()
@@ -138,9 +138,9 @@ class Supervisor:
             reader, self._writer = await asyncio.open_unix_connection(sock=connection)
         except (OSError, EOFError) as error:
             return _Failure(f"the learner process could not be started: {error!r}", transient=True)
-        # A new process reads the journal before it becomes idle.
+        # A new process reads the journal before it becomes idle and needs no wake message.
         self._awake = True
-        failure = _Failure("the learner process died", transient=False)
+        failure = _Failure("the learner process ended unexpectedly", transient=False)
         try:
             while True:
                 frame = await read_frame(reader)
@@ -153,7 +153,7 @@ class Supervisor:
         except Exception as error:
             # Outermost level: an error in a handler concerns this policy only, and its learner is restarted.
             _log.exception("error while handling a learner message", extra={"policy": self._task.policy_id})
-            return _Failure(f"the server could not handle a message of the learner: {error!r}", transient=False)
+            return _Failure(f"the server could not handle a message from the learner: {error!r}", transient=False)
         finally:
             self._writer.close()
             self._writer = None
@@ -184,11 +184,12 @@ class Supervisor:
     def _fail_pending_requests(self) -> None:
         for answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(RunError(f"the learner of policy '{self._task.policy_id}' is being restarted"))
+                error = RunError(f"the learner of policy '{self._task.policy_id}' is being restarted; retry later")
+                answer.set_exception(error)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
 
 
 def _ignore_error(message: str) -> None:
-    """Do nothing: before `subscribe`, errors are raised by `Supervisor.start`."""
+    """Ignore the error: before `subscribe`, errors are raised by `Supervisor.start`."""

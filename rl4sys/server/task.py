@@ -14,14 +14,14 @@ TENSORBOARD_LINKS = "rl4sys-{algorithm}-info"
 
 @dataclass(frozen=True)
 class LearnerTask:
-    """Policy that a learner process trains. `spec` and `settings` (both JSON) are used only to create a new policy."""
+    """Policy to train in a learner process. `spec` and `settings` (JSON texts) are used only to create the policy."""
 
     policy_id: str
     server: ServerConfig
     spec: str = ""
     settings: str = "{}"
     remote: bool = False
-    """True if the first client uses remote inference; the policy then need not be exportable."""
+    """True if the first client uses remote inference; in this case the policy need not be exportable."""
 
     @property
     def path(self) -> Path:

@@ -52,7 +52,7 @@ class Server:
         self.metrics_port: int | None = None
 
     async def start(self) -> None:
-        """Start to listen, then open all existing policies in the background."""
+        """Start listening for clients, then open all existing policies in the background."""
         config = self._config
         self._root_lock = _lock_root(config.root)
         self._dispatcher = Dispatcher(config)
@@ -109,12 +109,15 @@ class Server:
         try:
             self._metrics_server, _ = start_http_server(self._config.metrics_port, self._config.host, registry)
         except OSError as error:
-            raise RunError(f"cannot serve metrics on port {self._config.metrics_port}: {error.strerror}") from error
+            raise RunError(
+                f"cannot serve metrics on port {self._config.metrics_port}: {error.strerror}; choose another "
+                "--metrics-port"
+            ) from error
         self.metrics_port = self._metrics_server.server_port
 
 
 async def run_server(config: ServerConfig, on_ready: Callable[[Server], None]) -> None:
-    """Run a server until SIGTERM or SIGINT. `on_ready` is called once it listens."""
+    """Run a server until SIGTERM or SIGINT. `on_ready` is called once the server listens."""
     _return_freed_memory()
     server = Server(config)
     stopped = asyncio.Event()
@@ -125,7 +128,7 @@ async def run_server(config: ServerConfig, on_ready: Callable[[Server], None]) -
     try:
         on_ready(server)
         await stopped.wait()
-        _log.info("stopping")
+        _log.info("server stopping")
     finally:
         await server.stop()
 
@@ -133,8 +136,8 @@ async def run_server(config: ServerConfig, on_ready: Callable[[Server], None]) -
 def _return_freed_memory() -> None:
     """Make glibc return the RAM of large freed messages to the system.
 
-    By default glibc raises its thresholds after the first large message and then keeps the RAM of later ones. Learner
-    processes are separate and keep the defaults, which suit tensors.
+    By default glibc raises its thresholds after the first large message and then keeps the RAM of later messages.
+    Learner processes are separate and keep the defaults, which suit tensors.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -157,9 +160,9 @@ def _lock_root(root: Path) -> TextIO:
 
 
 def _max_calls(limits: Limits) -> int:
-    """Return the limit on concurrent calls: two per client (stream and decision) and some for tools.
+    """Return the limit on concurrent calls: two per client (stream and decision), and some for command line tools.
 
-    It applies before a call is authenticated.
+    The limit applies before a call is authenticated.
     """
     return 2 * limits.max_clients + _TOOL_CALLS
 
@@ -171,5 +174,5 @@ def _credentials(tls: TlsConfig | None) -> grpc.ServerCredentials | None:
         pair = (tls.key.read_bytes(), tls.cert.read_bytes())
         authority = tls.client_ca.read_bytes() if tls.client_ca else None
     except OSError as error:
-        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+        raise ConfigError(f"cannot read the TLS file {error.filename}: {error.strerror}") from error
     return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)

@@ -1,4 +1,4 @@
-"""Hyperparameter search for a training loop of one's own: ask for a point, train, tell its result."""
+"""Hyperparameter search for a custom training loop: ask for a point, train with it, tell the result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl4sys.sweeps.optuna_study import OptunaStudy, make_sampler
 from rl4sys.sweeps.ranges import Range
 
 Point = Mapping[str, Any]
-"""Value of each searched setting by dotted name."""
+"""Point of the search: the value of each searched setting by dotted name."""
 
 
 class AskTellSearch:
-    """Search over ranges as in a study config, stored as an Optuna study in ``directory``.
+    """Search over ranges in the format of a study config; stored as an Optuna study in ``directory``.
 
-    The proposals depend on the seed and the results told so far, so a search continues after a restart.
+    Proposals depend only on the seed and the stored results, so a search continues unchanged after a restart.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class AskTellSearch:
         self._seed, self._startup_trials = seed, startup_trials
 
     def ask(self) -> dict[str, Any]:
-        """Propose a point, chosen from the results so far. Without a result, the last proposal is repeated."""
+        """Propose a point from the results so far. The last point is proposed again until its result is told."""
         number = len(self._study.trials)
         if number and self._study.is_open(number - 1):
             return self._study.changes(number - 1)
@@ -44,7 +44,7 @@ class AskTellSearch:
         return self._study.changes(number)
 
     def tell(self, point: Point, value: float) -> None:
-        """Store the result of a point: a proposed one, or any other within the ranges."""
+        """Store the result of a point. The point may be a proposed point or any other point within the ranges."""
         self._check(point)
         wanted = {key: point[key] for key in self._ranges}
         numbers = range(len(self._study.trials))
@@ -55,7 +55,7 @@ class AskTellSearch:
         self._study.finish(number, "completed", float(value))
 
     def tell_all(self, history: Iterable[tuple[Point, float]]) -> None:
-        """Store the results that the search does not have yet."""
+        """Store all results in `history` that are not stored yet."""
         known = [(self._study.changes(trial.number), trial.value) for trial in self._study.trials]
         for point, value in history:
             self._check(point)
@@ -69,9 +69,9 @@ class AskTellSearch:
     def _check(self, point: Point) -> None:
         for key, values in self._ranges.items():
             if key not in point:
-                raise ConfigError(f"the config has no {key!r}, which is searched; it has {', '.join(point)}")
+                raise ConfigError(f"the searched setting {key!r} is missing; the settings are {', '.join(point)}")
             if not values.contains(point[key]):
-                raise ConfigError(f"{key} is {point[key]!r:.80}, which is outside its search range")
+                raise ConfigError(f"{key!r} is {point[key]!r:.80}, which is outside its search range")
 
 
 def _parse_range(key: str, values: Any) -> Range:
@@ -79,4 +79,4 @@ def _parse_range(key: str, values: Any) -> Range:
         return Range.model_validate(values)
     except ValidationError as problem:
         message = problem.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"the search range of {key} is {values!r:.80}: {message}") from problem
+        raise ConfigError(f"the search range of {key!r} is {values!r:.80}; {message}") from problem

@@ -1,7 +1,7 @@
 """Optuna study in an SQLite file: proposes points, stores results and decides on pruning.
 
 A proposal depends only on the settings, the number of the trial and the trials of earlier batches, not on time or
-process. A resumed study therefore proposes the same points as one that was never killed.
+process. A resumed study therefore proposes the same points as a study that was never killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Outcome: TypeAlias = Literal["completed", "pruned", "failed"]
 
 
 class OptunaStudy:
-    """Optuna study stored in an SQLite file. Caches the trials, because only this process writes to the file."""
+    """Optuna study stored in an SQLite file. Trials are cached; only this process writes to the file."""
 
     def __init__(self, directory: Path, space: Mapping[str, Range], direction: str) -> None:
         self._optuna = import_optuna()
@@ -57,7 +57,7 @@ class OptunaStudy:
         return not self.trials[number].state.is_finished()
 
     def propose(self, number: int, sampler: BaseSampler, first: Mapping[str, Any] | None) -> None:
-        """Sample the next point and add it as a running trial. Settings in `first` get the given values instead."""
+        """Sample the next point and add it as a running trial. Values given in `first` are not sampled."""
         optuna = self._optuna
         assert number == len(self.trials)
         # Sample from a copy of the study in RAM: Optuna writes to the file once per setting, so a kill could leave an
@@ -84,7 +84,7 @@ class OptunaStudy:
         return self.trials[number].last_step or 0
 
     def should_prune(self, number: int, pruner: BasePruner) -> bool:
-        """Return True if `pruner` stops a trial at its newest step, after comparing it with the completed trials."""
+        """Return True if `pruner` stops a trial at its newest step because completed trials were better there."""
         return pruner.prune(self._study, self.trials[number])
 
     def finish(self, number: int, outcome: Outcome, value: float | None) -> None:
@@ -112,7 +112,7 @@ class OptunaStudy:
                 storage=storage, study_name=_NAME, direction=self._direction, load_if_exists=True
             )
         except Exception as problem:
-            # Optuna passes on any error of SQLAlchemy and SQLite for a corrupt or read-only file.
+            # For a corrupt or read-only file, Optuna raises errors of SQLAlchemy and SQLite unchanged.
             raise RunError(f"the study in {path} cannot be opened: {problem}") from problem
         return study
 
@@ -132,7 +132,7 @@ def import_optuna() -> Any:
 
 
 def make_sampler(seed: int, number: int, startup_trials: int) -> Any:
-    """Create the sampler for one trial, with a seed of its own, so that proposals do not depend on earlier draws."""
+    """Create the sampler for one trial. Each trial has its own seed, so proposals do not depend on earlier draws."""
     own_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     return import_optuna().samplers.TPESampler(seed=own_seed, n_startup_trials=startup_trials)
 
@@ -151,7 +151,7 @@ def _distribution(optuna: Any, values: Range) -> BaseDistribution:
 
 
 def _encode(values: Range, value: Any) -> Any:
-    """Convert a value for Optuna. Lists and mappings among choices become JSON, because Optuna cannot store them."""
+    """Convert a value to a type that Optuna can store. Lists and mappings among the choices become JSON texts."""
     if values.choices is None or value is None or isinstance(value, bool | int | float | str):
         return value
     return json.dumps(value)
@@ -164,7 +164,7 @@ def _decode(values: Range, stored: Any) -> Any:
 
 
 def best_so_far(trials: Sequence[FrozenTrial], direction: str) -> Iterable[tuple[int, float]]:
-    """Yield the number of each completed trial with the best value up to that trial."""
+    """Yield the number of each completed trial and the best value up to this trial."""
     better = max if direction == "maximize" else min
     best: float | None = None
     for trial in trials:

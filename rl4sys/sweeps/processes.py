@@ -28,12 +28,12 @@ class _Child:
 
 
 class ProcessEngine:
-    """Runs up to `capacity` trials at once, one process each. The kernel kills these processes if this one dies."""
+    """Runs up to `capacity` trials at once as child processes. The kernel kills them if the parent process dies."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._children: dict[int, _Child] = {}
-        # A trial may start environment processes, which a daemon process cannot.
+        # Trials are not daemon processes, because a daemon process cannot start environment processes.
         self._fork_server = ForkServer("rl4sys.sweeps.preload", daemon=False)
 
     def start(self, task: TrialTask) -> None:
@@ -69,7 +69,7 @@ class ProcessEngine:
         return self._remove(number, event) if isinstance(event, Ended) else event
 
     def _remove(self, number: int, event: Ended) -> Ended:
-        """Wait for the process of an ended trial and return the event; for `died`, with the exit code or signal."""
+        """Wait until the process of an ended trial exits. The result `died` gets a message with the cause."""
         child = self._children.pop(number)
         child.process.join(_EXIT_SECONDS)
         if child.process.is_alive():
@@ -90,12 +90,12 @@ def _exit_reason(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         name = signal.Signals(-exit_code).name
         hint = "; possibly out of memory" if name == "SIGKILL" else ""
-        return f"its process was killed by {name}{hint}"
-    return f"its process ended with exit code {exit_code}"
+        return f"the process of the trial was killed by {name}{hint}"
+    return f"the process of the trial ended with exit code {exit_code}"
 
 
 def _run_trial_process(connection: socket.socket, task: TrialTask) -> None:
-    # Imported in the child, where the modules are preloaded.
+    # This runs in the child process, where the modules are already loaded.
     from rl4sys.sweeps.worker import run_trial_process
 
     run_trial_process(connection, task)

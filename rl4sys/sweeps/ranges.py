@@ -18,15 +18,15 @@ class Range(Config):
     """Values to try for one setting: a list of choices, or the numbers between two bounds."""
 
     low: float | None = None
-    """Lower bound, included."""
+    """Lower bound (inclusive)."""
     high: float | None = None
-    """Upper bound, included."""
+    """Upper bound (inclusive)."""
     log: bool = False
-    """Sample uniformly in log space: as many values from 0.001 to 0.01 as from 0.01 to 0.1."""
+    """True to sample uniformly in log space, so that 0.001 to 0.01 is as likely as 0.01 to 0.1."""
     step: float | None = Field(default=None, gt=0)
-    """Distance between values: low, low + step, low + 2 step, and so on. Without it all numbers are possible."""
+    """Distance between values: low, low + step, low + 2 * step, and so on. Without a step, any value is possible."""
     integer: bool = False
-    """Integers only."""
+    """True to allow only integers."""
     choices: list[Any] | None = None
     """List of values instead of bounds: `[1, 2]` is short for `{choices: [1, 2]}`."""
 
@@ -36,7 +36,7 @@ class Range(Config):
         if isinstance(given, list):
             return {"choices": given}
         if not isinstance(given, dict | Range):
-            raise ValueError("it should be a list of values, such as [1e-4, 1e-3], or a range {low: 1e-4, high: 1e-3}")  # noqa: TRY004 - pydantic takes no TypeError
+            raise ValueError("expected a list of values, such as [1e-4, 1e-3], or a range {low: 1e-4, high: 1e-3}")  # noqa: TRY004 - pydantic takes no TypeError
         return given
 
     @model_validator(mode="after")
@@ -45,25 +45,27 @@ class Range(Config):
             self._check_choices(self.choices)
             return self
         if self.low is None or self.high is None or not self.low < self.high:
-            raise ValueError("a range needs low and high, with low less than high; or give choices")
-        if self.log and (self.low <= 0 or self.step is not None):
-            raise ValueError("with log: true, low must be greater than 0 and step must not be given")
+            raise ValueError("expected low and high, with low less than high, or choices")
+        if self.log and self.low <= 0:
+            raise ValueError("with log: true, low must be greater than 0")
+        if self.log and self.step is not None:
+            raise ValueError("log: true cannot be combined with step; remove one of them")
         if self.integer and any(n is not None and n % 1 for n in (self.low, self.high, self.step)):
             raise ValueError("with integer: true, low, high and step must be integers")
         return self
 
     def _check_choices(self, choices: list[Any]) -> None:
         if not choices:
-            raise ValueError("it should have at least one value")
+            raise ValueError("expected at least one value")
         if self.low is not None or self.high is not None or self.step is not None or self.log or self.integer:
             raise ValueError("choices cannot be combined with low, high, log, step or integer")
         texts = [json.dumps(choice, sort_keys=True, default=str) for choice in choices]
         if len(set(texts)) < len(texts):
-            raise ValueError("it contains the same value twice")
+            raise ValueError("expected distinct values; a value is given twice")
 
     @property
     def values(self) -> list[Any] | None:
-        """All values in order; None for a continuous range or more than 10,000 values."""
+        """All values in order; None if the range is continuous or logarithmic or has more than 10,000 values."""
         if self.choices is not None:
             return self.choices
         if self._value_count is None or self._value_count > _MAX_VALUES:
@@ -79,7 +81,8 @@ class Range(Config):
         low, high = self._bounds
         if not self.log:
             return float(rng.uniform(low, high))
-        # Integers are rounded real numbers. Widening the range by one half gives both bounds a full rounding interval.
+        # Integers are rounded real numbers. Widening the range by 0.5 on both sides makes the bounds as likely as other
+        # integers.
         half = 0.5 if self.integer else 0.0
         drawn = math.exp(rng.uniform(math.log(low - half), math.log(high + half)))
         return self._as_number(min(max(drawn, low), high))
@@ -95,12 +98,12 @@ class Range(Config):
 
     @property
     def choices_or_bounds(self) -> list[Any]:
-        """All choices; without choices, low and high."""
+        """All choices, or low and high if there are no choices."""
         return self.choices if self.choices is not None else [self._as_number(bound) for bound in self._bounds]
 
     @property
     def _value_count(self) -> int | None:
-        """Number of values of a range of integers or with a step; None if the range is continuous or logarithmic."""
+        """Number of values of a range with integers or a step; None if the range is continuous or logarithmic."""
         low, high = self._bounds
         if self.log or not (self.step or self.integer):
             return None
@@ -108,7 +111,7 @@ class Range(Config):
 
     @property
     def _bounds(self) -> tuple[float, float]:
-        assert self.low is not None  # a range without choices has both
+        assert self.low is not None  # a range without choices has both bounds
         assert self.high is not None
         return self.low, self.high
 

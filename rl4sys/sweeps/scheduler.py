@@ -20,10 +20,10 @@ class Engine(Protocol):
     def start(self, task: TrialTask) -> None: ...
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """Wait for events and return them; empty after the timeout."""
+        """Wait for events and return them; return an empty list after the timeout."""
 
     def send_decision(self, number: int, *, proceed: bool) -> None:
-        """Tell a trial that waits after an evaluation to continue or to stop."""
+        """Send the decision to continue or stop to a trial that waits after an evaluation."""
 
     def stop(self) -> None:
         """Ask all trials to save a checkpoint and end."""
@@ -36,12 +36,12 @@ class TrialSource(Protocol):
     """Sweep or study: decides which trials run."""
 
     def next_trial(self) -> Trial | None:
-        """Return a trial to start now, or None if none is ready."""
+        """Return a trial to start now, or None if no trial is ready."""
 
     def task(self, trial: Trial) -> TrialTask: ...
 
     def should_continue(self, trial: Trial, step: int, value: float) -> bool:
-        """Decide after an evaluation whether a trial continues or is pruned."""
+        """Return True if a trial continues after an evaluation, False if the trial is pruned."""
 
     def on_trial_ended(self, status: TrialStatus) -> None:
         """Record the status of a trial that has completed, was pruned or has failed."""
@@ -65,7 +65,7 @@ class _RunningTrial:
 
 @dataclass
 class TrialScheduler:
-    """Runs the trials of a source on an engine, as many in parallel as the engine allows, until none is left."""
+    """Runs the trials of a source on an engine, in parallel up to its capacity, until no trial is left."""
 
     source: TrialSource
     engine: Engine
@@ -75,7 +75,7 @@ class TrialScheduler:
     _running: dict[int, _RunningTrial] = field(default_factory=dict)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Run all trials. Once `stopping` returns True, start no more and wait until the running trials have ended."""
+        """Run all trials. Once `stopping` returns True, start no more trials and stop the running trials."""
         stop_sent = False
         try:
             while self._fill_engine(stopping) or self._running:
@@ -89,7 +89,7 @@ class TrialScheduler:
             self.engine.close()
 
     def _fill_engine(self, stopping: Callable[[], bool]) -> bool:
-        """Start trials up to the engine's capacity; return True if any was started."""
+        """Start trials up to the engine's capacity; return True if any trial was started."""
         started = False
         while len(self._running) < self.engine.capacity and not stopping():
             trial = self.source.next_trial()

@@ -6,7 +6,7 @@
   plan.json                  all trials: number, point, seed, changes
   trial_000/, trial_001/, …  run directories, each with output.log: the output of the trial's process
   ranking.json               points from best to worst, averaged over seeds
-  best.yaml                  config of the best point, to train with
+  best.yaml                  config of the best point, for rl4sys train
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger("rl4sys.sweeps")
 
 BASE = "base.yaml"
 _RESERVED = {
-    "experiment.seed": "give the seeds as `seeds`",
+    "experiment.seed": "list the seeds under `seeds`",
     "experiment.name": "trials are named after the series and their point",
     "experiment.threads": "each trial uses one thread",
 }
@@ -51,27 +51,27 @@ class SeriesConfig(Config):
     base_config: str
     """Experiment that all trials start from: a file, or the name of a shipped experiment."""
     name: str | None = Field(default=None, pattern=r"^[\w.-]+$")
-    """First part of the directory name; defaults to the name of the file."""
+    """First part of the directory name; defaults to the name of the sweep or study file."""
     fixed: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the experiment that are changed for all trials, by dotted name."""
+    """Settings of the experiment to change for all trials, by dotted name."""
     seeds: list[int] = Field(default_factory=list)
-    """Seeds to train every point with, one trial each; defaults to the seed of the experiment."""
+    """Seeds for training; every point gets one trial per seed. Defaults to the seed of the experiment."""
     parallel_jobs: int = Field(default=1, gt=0)
     """Number of trials that run in parallel, each in a process with one thread; limited to the number of cores."""
     retries: int = Field(default=2, ge=0)
     """Maximum number of restarts of a killed trial from its checkpoint before it is marked as failed."""
     metric: str = REWARD
-    """Metric that ranks the points: a name in metrics.jsonl, or reward, the mean return of evaluations."""
+    """Metric that ranks the points: a name in metrics.jsonl, or reward for the mean evaluation return."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Direction in which the metric improves."""
     summary: Literal["final", "best", "mean"] = "final"
-    """Value of the metric that scores a trial: the last, the best, or the mean of all."""
+    """Score of a trial: the last value (final), the best value or the mean value of the metric."""
 
     @field_validator("seeds")
     @classmethod
     def _check_seeds(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds) or any(seed < 0 for seed in seeds):
-            raise ValueError("seeds must be different integers of at least 0")
+            raise ValueError("expected distinct non-negative integers")
         return seeds
 
     @field_validator("sweep", "search", "fixed", check_fields=False)
@@ -79,7 +79,7 @@ class SeriesConfig(Config):
     def _check_keys(cls, changes: dict[str, Any]) -> dict[str, Any]:
         for key in changes:
             if key in _RESERVED:
-                raise ValueError(f"{key} cannot be changed here: {_RESERVED[key]}")
+                raise ValueError(f"'{key}' cannot be changed by a sweep or study: {_RESERVED[key]}")
         return changes
 
     @property
@@ -169,7 +169,7 @@ def record_failure(path: Path, message: str) -> None:
 
 
 def create_series(root: Path, config: SeriesConfig, base: Settings, now: datetime) -> Series:
-    """Create the directory of a series with its base config. The caller writes the config last, by `write_config`."""
+    """Create the directory of a series with its base config. The caller writes the config last, with `write_config`."""
     try:
         path = new_directory(root, f"{config.name}_{now:%Y%m%d-%H%M%S}")
         replace_file(path / BASE, to_yaml(base).encode())
@@ -179,7 +179,7 @@ def create_series(root: Path, config: SeriesConfig, base: Settings, now: datetim
 
 
 def write_config(series: Series, name: str) -> None:
-    """Write the config of a series to the file `name`. A directory with this file counts as complete."""
+    """Write the config of a series to the file `name`. Only a directory with this file can be resumed."""
     replace_file(series.path / name, to_yaml(series.config.model_dump(mode="json")).encode())
 
 
@@ -199,19 +199,20 @@ def read_plan(series: Series) -> list[Trial]:
 
 
 def read_series_config(model: type[SomeConfig], source: str, group: str, assignments: Sequence[str]) -> SomeConfig:
-    """Read the file of a sweep or study and apply command line assignments; experiment settings go to `fixed`."""
+    """Read a sweep or study file and apply command line assignments; experiment settings are added to `fixed`."""
     settings = load(source, group)
-    own, experiment = [], {}
-    for assignment in assignments:
-        key = assignment.partition("=")[0]
-        if key.partition(".")[0] in ExperimentConfig.model_fields:
-            experiment[key] = _assigned_value(assignment)
-        else:
-            own.append(assignment)
-    settings = override(settings, own)
+    settings.setdefault("name", find(source, group=group).stem)
+    return parse_series_config(model, settings, {a.partition("=")[0]: _assigned_value(a) for a in assignments})
+
+
+def parse_series_config(model: type[SomeConfig], settings: Settings, changes: Mapping[str, Any]) -> SomeConfig:
+    """Parse the settings of a sweep or study after `changes`; changed experiment settings are added to `fixed`."""
+    experiment = {
+        key: value for key, value in changes.items() if key.partition(".")[0] in ExperimentConfig.model_fields
+    }
+    settings = apply_changes(settings, {key: value for key, value in changes.items() if key not in experiment})
     if experiment:
         settings = {**settings, "fixed": {**(settings.get("fixed") or {}), **experiment}}
-    settings.setdefault("name", find(source, group=group).stem)
     return parse(model, settings)
 
 
@@ -225,13 +226,18 @@ def _assigned_value(assignment: str) -> Any:
 
 
 def read_base(config: SeriesConfig, source: Path) -> ExperimentConfig:
-    """Read the base experiment and apply `fixed`. A relative path is resolved from the directory of `source`."""
+    """Read the base experiment and apply `fixed`. Relative paths are resolved against the directory of `source`."""
     path = find(config.base_config, source.parent)
-    base = apply_changes(convert_variant(load(path), _log.info), config.fixed)
+    return parse_base(config, convert_variant(load(path), _log.info), path.parent)
+
+
+def parse_base(config: SeriesConfig, settings: Settings, beside: Path | None) -> ExperimentConfig:
+    """Parse the settings of the base experiment with `fixed` applied. Plugin files are also searched in ``beside``."""
+    base = apply_changes(settings, config.fixed)
     # Trials share the cores, and with one thread the results do not depend on the number of cores.
     base = change(base, "experiment.threads", 1)
     try:
-        return parse_experiment(base, path.parent)
+        return parse_experiment(base, beside)
     except ConfigError as problem:
         raise ConfigError(f"base_config {config.base_config}: {problem}") from problem
 

@@ -19,7 +19,7 @@ _MIN_SETTINGS = 2
 
 
 def draw_study(study: Study) -> list[Path]:
-    """Draw the plots of a study and return their paths. Plots importance only with at least two estimates."""
+    """Draw the plots of a study and return their paths. Importance is plotted only for two or more settings."""
     path = study.series.path
     save(lambda: _history_figure(study), path / HISTORY)
     found = study.optuna_study.importances()

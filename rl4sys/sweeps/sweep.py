@@ -43,12 +43,14 @@ class SweepConfig(SeriesConfig):
     samples: int | None = Field(default=None, gt=0)
     """Number of points to draw with method: random."""
     seed: int = Field(default=0, ge=0)
-    """Seed for drawing points."""
+    """Seed of the random generator that draws the points."""
 
     @model_validator(mode="after")
     def _check_method(self) -> SweepConfig:
-        if (self.method == "random") != (self.samples is not None):
-            raise ValueError("samples, the number of points, must be given with method: random and only then")
+        if self.method == "random" and self.samples is None:
+            raise ValueError("method: random requires samples, the number of points to draw")
+        if self.method != "random" and self.samples is not None:
+            raise ValueError("samples can only be set with method: random")
         continuous = [key for key, values in self.sweep.items() if values.values is None]
         if self.method == "grid" and continuous:
             raise ValueError(
@@ -58,7 +60,7 @@ class SweepConfig(SeriesConfig):
 
 
 def points(config: SweepConfig) -> list[dict[str, Any]]:
-    """Return the settings that each point changes, with their values, by dotted name."""
+    """Return all points of a sweep, each as a mapping from dotted setting names to values."""
     if config.method == "grid":
         values = {key: values.values or [] for key, values in config.sweep.items()}
         _check_count(math.prod(len(choices) for choices in values.values()) * max(1, len(config.seeds)))
@@ -79,7 +81,7 @@ def _distinct_points(config: SweepConfig) -> Iterator[dict[str, Any]]:
                 break
         else:
             raise ConfigError(
-                f"samples is {config.samples}, but only {len(seen)} different points were found; lower samples"
+                f"samples is {config.samples}, but only {len(seen)} different points were found; reduce samples"
             )
         seen.add(text)
         yield point
@@ -88,7 +90,8 @@ def _distinct_points(config: SweepConfig) -> Iterator[dict[str, Any]]:
 def _check_count(trials: int) -> None:
     if trials > _MAX_TRIALS:
         raise ConfigError(
-            f"the sweep has {trials:,} trials and at most {_MAX_TRIALS:,} are allowed; use method: random"
+            f"the sweep has {trials:,} trials; the maximum is {_MAX_TRIALS:,}. Use fewer values or seeds, or method: "
+            "random with fewer samples"
         )
 
 
@@ -100,7 +103,7 @@ def plan(config: SweepConfig, base: ExperimentConfig) -> list[Trial]:
 
 
 def check_trials(config: SweepConfig, base: ExperimentConfig, trials: Sequence[Trial]) -> None:
-    """Check the config of every point. Raises `ConfigError`, naming the point, if a config is invalid."""
+    """Check the config of every point. Raises `ConfigError` with the settings of the first invalid point."""
     series = Series(Path(), config, base.to_settings())
     for trial in trials:
         if trial.seed != trials[0].seed:

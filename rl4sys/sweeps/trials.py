@@ -1,7 +1,7 @@
 """Trials of a sweep or study: their tasks, events and status.
 
-A trial is one run. Its number also names its run directory. A `TrialTask` holds plain settings and a path, so any
-engine with access to that path can run or resume it.
+A trial is one run; its run directory is named after the number of the trial. A `TrialTask` contains plain settings and
+a path, so any engine with access to this path can run or resume the trial.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rl4sys.config import Settings
 TrialState: TypeAlias = Literal["waiting", "running", "completed", "stopped", "pruned", "failed"]
 
 EVALUATION = "evaluation/return"
-"""Evaluation return in metrics.jsonl; config files call this metric `reward`."""
+"""Name of the evaluation return in metrics.jsonl; in config files the name is `reward`."""
 
 OUTPUT = "output.log"
 """File in a trial's directory with the output of its process."""
@@ -40,7 +40,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialTask:
-    """Everything needed to start or resume a trial on any machine with access to its directory."""
+    """Data for starting or resuming a trial on any machine with access to the run directory."""
 
     number: int
     path: Path
@@ -64,7 +64,7 @@ class TrialStatus:
 
 @dataclass(frozen=True)
 class Progressed:
-    """Event: a trial has reached `steps`. `value` is the newest value of its metric."""
+    """Event: a trial has reached `steps`. `value` is the newest value of the trial's metric."""
 
     number: int
     steps: int
@@ -87,7 +87,7 @@ class Ended:
 
     number: int
     result: Literal["completed", "stopped", "failed", "died"]
-    """Result of the trial; died if its process ended without sending a result."""
+    """Result of the trial; "died" means that the process ended without sending a result."""
     message: str = ""
 
 

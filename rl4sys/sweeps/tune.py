@@ -40,9 +40,9 @@ class PruningConfig(Config):
     percentile: float = Field(default=50.0, ge=0, le=100)
     """A trial continues while its best evaluation is in the best `percentile` percent of trials at the same step."""
     startup_trials: int = Field(default=5, ge=0)
-    """Number of trials to complete before the first one may be stopped early."""
+    """Number of trials that must be completed before a trial may be stopped early."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Number of environment steps before a trial may be stopped early."""
+    """Number of environment steps of a trial before the trial may be stopped early."""
 
 
 class TuneConfig(SeriesConfig):
@@ -53,7 +53,7 @@ class TuneConfig(SeriesConfig):
     n_trials: int = Field(default=20, gt=0)
     """Number of points to try."""
     timeout: float | None = Field(default=None, gt=0)
-    """Seconds after which no new point is started; running trials are completed."""
+    """Time in seconds after which no new point is started; running trials are completed."""
     start: list[dict[str, Any]] = Field(default_factory=list)
     """Points to try first, for example the current settings; missing settings are sampled."""
     seed: int = Field(default=0, ge=0)
@@ -61,7 +61,7 @@ class TuneConfig(SeriesConfig):
     startup_trials: int = Field(default=10, ge=0)
     """Number of points drawn at random before the search uses earlier results."""
     pruning: PruningConfig = PruningConfig()
-    """Early stopping of trials."""
+    """Early stopping of poor trials."""
 
     @field_validator("search")
     @classmethod
@@ -98,7 +98,7 @@ def open_study(path: Path) -> Study:
 
 
 def extend_study(study: Study, n_trials: int, timeout: float | None) -> Study:
-    """Store a new number of trials and timeout, and return the study with them."""
+    """Store a new number of trials and a new timeout, and return the study with this config."""
     config = study.config.model_copy(update={"n_trials": n_trials, "timeout": timeout})
     series = replace(study.series, config=config)
     write_config(series, STUDY_SETTINGS)
@@ -106,7 +106,7 @@ def extend_study(study: Study, n_trials: int, timeout: float | None) -> Study:
 
 
 def check_space(config: TuneConfig, base: ExperimentConfig) -> None:
-    """Check each choice and bound, one at a time, in the base config. Raises `ConfigError` if a value is invalid."""
+    """Check each choice or bound by setting it in the base config. Raises `ConfigError` if a value is invalid."""
     series = Series(Path(), config, base.to_settings())
     for key, values in config.search.items():
         for value in values.choices_or_bounds:
@@ -166,7 +166,7 @@ class Study:
         """Store an evaluation and return False if the trial is to be pruned.
 
         Steps are rounded down to a multiple of the evaluation frequency, so trials with different rollout sizes are
-        compared at the same steps. The seeds of a point count as one long trial.
+        compared at the same steps. For pruning, the seeds of a point are treated as one long trial.
         """
         training = self.series.base["training"]
         total, frequency = training["total_timesteps"], training["eval_frequency"]
@@ -175,7 +175,7 @@ class Study:
         if not math.isfinite(value):
             return True
         self.optuna_study.report(trial.point, at, value)
-        # A resumed trial sends all evaluations again; a decision was made for all but the newest.
+        # A resumed trial sends all evaluations again; all but the newest already have a decision.
         if not self.config.pruning.enabled or at == last or at < self.optuna_study.newest_step(trial.point):
             return True
         point = self._point_of(trial)
@@ -211,7 +211,7 @@ class Study:
         return unfinished or (in_time and len(trials) < self.config.n_trials)
 
     def _open_batch(self) -> None:
-        """Open the first batch with unfinished points, or the next one, and propose its missing points."""
+        """Open the first batch with unfinished points, or else a new batch, and propose its missing points."""
         size, known = self.config.parallel_jobs, len(self.optuna_study.trials)
         unfinished = [number for number in range(known) if self.optuna_study.is_open(number)]
         first = (unfinished[0] if unfinished else known) // size * size
@@ -225,7 +225,7 @@ class Study:
         self._batch = [_PointTrials(number, self._trials_of(number)) for number in numbers]
 
     def _close_batch(self) -> None:
-        """Store the outcomes of a batch: first all of them in a file, then in Optuna, so that a kill loses none."""
+        """Store the outcomes of a batch, first all in one file and then in Optuna, so that a kill loses no outcome."""
         outcomes = {
             point.point: {"outcome": point.outcome, "value": statistics.fmean(point.values) if point.values else None}
             for point in self._batch

@@ -44,7 +44,7 @@ def _run(task: TrialTask, link: EngineLink) -> Ended:
     try:
         finished = train_trial(task, link)
     except Exception as problem:
-        # Edge of the process: any exception becomes the result of the trial.
+        # Outermost level of the process: any exception becomes the result of the trial.
         traceback.print_exc()
         sys.stderr.flush()
         message = str(problem) if isinstance(problem, RL4SysError) else f"{type(problem).__name__}: {problem}"
@@ -54,7 +54,7 @@ def _run(task: TrialTask, link: EngineLink) -> Ended:
 
 
 class EngineLink:
-    """Trial's end of the connection to its engine. Kills this process if the engine is gone."""
+    """Connection of a trial to its engine. Kills the process of the trial if the engine's process has ended."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -71,7 +71,7 @@ class EngineLink:
         return self._decisions.get()
 
     def on_stop(self, stop: Callable[[], None]) -> None:
-        """Register `stop` as the function to call at a stop request; calls it now if a request has already arrived."""
+        """Register the function `stop` for stop requests; call it now if a stop request has already arrived."""
         self._stop = stop
         if self._stopping:
             stop()
@@ -132,7 +132,7 @@ class _Reporter:
             self._send_progress(progress)
 
     def catch_up(self, progress: Progress) -> None:
-        """Send all evaluations that this process has not sent. A new engine may not know those before a resume."""
+        """Send all evaluations not yet sent by this process. After a resume, a new engine may not know earlier ones."""
         for step, value in evaluations(self._run.directory, self._task.metric):
             if self._reported_step < step <= progress.steps:
                 self._reported_step, self._value = step, value
@@ -146,12 +146,12 @@ class _Reporter:
     def _send_evaluation(self, step: int, value: float) -> None:
         self._link.send(Evaluated(self._task.number, step, value))
         if self._task.waits_for_decision and not self._link.wait_for_decision():
-            assert self.stop is not None  # set before the first evaluation
+            assert self.stop is not None  # `stop` is set before the first evaluation
             self.stop()
 
 
 def evaluations(run: RunDirectory, metric: str) -> list[tuple[int, float]]:
-    """Return the step of each evaluation and the newest value of `metric` at or before it."""
+    """Return the step of each evaluation, with the newest value of `metric` at or before this step."""
     rows = run.metric_rows()
     known = {row["step"]: row[metric] for row in rows if metric in row}
     steps = sorted(known)

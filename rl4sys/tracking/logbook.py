@@ -19,14 +19,15 @@ from rl4sys.trajectory import MEMORY, Trajectory
 _log = logging.getLogger(__name__)
 
 _POLICY_COLUMNS = ("log_prob", MEMORY)
-"""Trajectory columns that the digest leaves out: they depend on the weights, which are compared directly."""
+"""Trajectory columns that the digest excludes. They depend on the weights, which `verify` compares directly."""
 _DIGEST_BYTES = 8
 
 
 class Logbook:
-    """Averages metrics of updates and writes rows to metrics.jsonl and the configured loggers.
+    """Writer of metrics rows to metrics.jsonl and the configured loggers.
 
-    With each row of means, the digest of all experience so far is written to digests.jsonl.
+    A row contains the means of the metrics of several updates. With each row of means, the digest of all experience so
+    far is written to digests.jsonl.
     """
 
     def __init__(self, run: Run, note: Callable[[str], None] = _log.warning) -> None:
@@ -41,7 +42,7 @@ class Logbook:
 
     @contextmanager
     def opened(self, step: int) -> Iterator[None]:
-        """Open files and loggers for rows after `step`. Later rows of an earlier attempt are discarded."""
+        """Open files and loggers for rows after `step`. Discards rows that an earlier attempt wrote after `step`."""
         with ExitStack() as stack:
             for logger in make_loggers(self._run, step, self._note):
                 stack.callback(logger.close)
@@ -62,8 +63,8 @@ class Logbook:
         self._window.add(metrics)
 
     def write_means(self, step: int, more: Mapping[str, float]) -> Mapping[str, float]:
-        """Write a row with `more` and the means of the metrics since the last such row; return the row."""
-        assert self._digests is not None  # rows are written between `opened` and its end
+        """Write and return a row with the metrics in `more` and the means of all metrics added since the last call."""
+        assert self._digests is not None  # rows are written only inside the context `opened`
         row = {**self._window.take(), **more}
         self.write(step, row)
         if self._digest.text:
@@ -71,7 +72,7 @@ class Logbook:
         return row
 
     def write(self, step: int, row: Mapping[str, float]) -> None:
-        assert self._metrics is not None  # rows are written between `opened` and its end
+        assert self._metrics is not None  # rows are written only inside the context `opened`
         for logger in (self._metrics, *self._loggers):
             logger.log(step, row)
 
@@ -81,7 +82,7 @@ class Logbook:
             try:
                 logger.log_video(step, video)
             except OSError as problem:
-                self._note(f"{video.name} is in videos/ but could not be logged: {problem}")
+                self._note(f"the video {video.name} is in videos/, but a logger failed: {problem}")
 
     def state(self) -> State:
         self._sync()

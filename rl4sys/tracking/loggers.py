@@ -1,4 +1,4 @@
-"""Optional loggers: TensorBoard, Weights & Biases, MLflow, and loggers of one's own."""
+"""Optional loggers: TensorBoard, Weights & Biases, MLflow and custom loggers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VideoLogger(Logger, Protocol):
 
 
 def make_loggers(run: Run, first_step: int, note: Callable[[str], None]) -> list[VideoLogger]:
-    """Create the loggers that the config enables. Rows after `first_step` of an earlier attempt are replaced."""
+    """Create the enabled loggers. They replace the rows that an earlier attempt has logged after `first_step`."""
     loggers: list[VideoLogger] = []
     logging, name = run.config.logging, run.path.name
     if logging.tensorboard:
@@ -53,7 +53,7 @@ class TensorBoardLogger:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(logs))
-        # After a START event, TensorBoard drops rows of an earlier process at or after its step.
+        # TensorBoard drops rows that earlier processes wrote at or after the step of a START event.
         self._add(first_step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -86,7 +86,7 @@ class WandbLogger:
             project=config.project,
             tags=config.tags,
             name=name,
-            # A resumed run keeps its id.
+            # With the same id, a resumed run continues its W&B run.
             id=hashlib.sha256(name.encode()).hexdigest()[:16],
             resume="allow",
             config=dict(run_settings),

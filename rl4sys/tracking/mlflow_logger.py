@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[int, Mapping[str, float]]
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 1.0, 60.0
 _MAX_BATCH_METRICS, _MAX_BATCH_PARAMETERS, _MAX_PARAMETER_LENGTH = 1000, 100, 6000
 _CLIENT_ENVIRONMENT = {
-    # The defaults retry each request for minutes.
+    # By default, MLflow retries each request for minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     # Send data only to the server that the user configured.
@@ -47,7 +47,7 @@ class LoggedRun:
 
 
 class MlflowLogger:
-    """Logs to one MLflow run. A resumed run continues the same MLflow run."""
+    """Logger to one MLflow run. A resumed run continues the same MLflow run."""
 
     close_timeout_seconds: ClassVar[float] = 30.0
     """Maximum time that `close` waits until all rows are sent."""
@@ -56,7 +56,7 @@ class MlflowLogger:
         uri = config.tracking_uri or f"sqlite:///{run.path.parent.absolute() / 'mlflow.db'}"
         _check_installed(uri)
         self._note = note
-        # Unbounded: rows are small, and none may be dropped.
+        # The queue is unbounded, because rows are small and must not be dropped.
         self._queue: SimpleQueue[Row | Path | None] = SimpleQueue()
         for row in run.earlier_rows:
             self._queue.put(row)
@@ -79,7 +79,7 @@ class MlflowLogger:
 
 
 class _Sender(Thread):
-    """Thread that sends queued rows and videos. None in the queue ends the thread after one last attempt."""
+    """Thread that sends queued rows and videos. The queue element None makes it send once more and then end."""
 
     def __init__(self, remote: _MlflowRun, queue: SimpleQueue[Row | Path | None], note: Callable[[str], None]) -> None:
         super().__init__(name="mlflow", daemon=True)
@@ -110,15 +110,15 @@ class _Sender(Thread):
         return min(_FIRST_RETRY_SECONDS * 2**self._failures, _MAX_RETRY_SECONDS) if self._failures else 0.0
 
     def _send(self, *, closing: bool) -> bool:
-        """Send all pending items; return False, and keep them, if a request fails."""
+        """Send all pending items. If a request fails, keep the items and return False."""
         try:
             self._remote.send(self._pending)
             if closing:
                 self._remote.finish()
         except Exception as problem:
-            # Edge of a remote service: MLflow and its HTTP client raise many types.
+            # MLflow and its HTTP client raise many types of exceptions.
             if not self._failures:
-                self._note(f"cannot reach MLflow; training continues and retries: {_first_line(problem)}")
+                self._note(f"cannot reach MLflow; training continues, and sending is retried: {_first_line(problem)}")
             self._failures += 1
             return False
         self._pending, self._failures = [], 0
@@ -126,7 +126,7 @@ class _Sender(Thread):
 
 
 class _MlflowRun:
-    """Run on the MLflow server; created or opened on the first send."""
+    """MLflow run on a server or in a local database, created or reopened when the first items are sent."""
 
     def __init__(self, uri: str, experiment: str, run: LoggedRun) -> None:
         self._uri, self._experiment, self._run = uri, experiment, run
@@ -134,7 +134,7 @@ class _MlflowRun:
         self._client: Any = None
         self._run_id = ""
         self._last_steps: dict[str, int] = {}
-        """Last sent step of each metric. A resumed run may log the same steps again."""
+        """Last sent step of each metric. Earlier steps, which a resumed run may log again, are not sent twice."""
 
     def send(self, items: Sequence[Row | Path]) -> None:
         if self._client is None:
@@ -191,7 +191,7 @@ class _MlflowRun:
         self._run_id = run_id
 
     def _artifacts(self) -> str | None:
-        """Return the artifact location next to a local database; None lets a server choose."""
+        """Return the folder for artifacts next to a local database, or None to let the server select a location."""
         folder = self._run.path.parent.absolute() / "mlflow"
         return folder.as_uri() if self._uri.startswith("sqlite:") else None
 

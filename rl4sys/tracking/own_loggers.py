@@ -1,4 +1,4 @@
-"""Loggers of one's own, registered with ``@register_logger`` and listed in ``logging.loggers``."""
+"""Custom loggers, registered with ``@register_logger`` and listed in ``logging.loggers``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rl4sys.runs.run import Run
 
 
 class OwnLogger:
-    """Calls a logger of one's own.
+    """Adapter that calls a custom logger of a plugin.
 
-    Its ``log`` has either the parameters (step, metrics), or (metrics, step), optionally with a prefix, which is empty
-    because the names of metrics have theirs. ``log_video(step, path)`` and ``close()`` are optional. An exception turns
-    the logger off and is reported once, because logging must not change the run.
+    The method ``log`` of a custom logger takes (step, metrics) or (metrics, step). It may have more parameters, such as
+    ``prefix``, if they have default values. The methods ``log_video(step, path)`` and ``close()`` are optional. An
+    exception turns the custom logger off and is reported once, because logging must not change the run.
     """
 
     def __init__(self, name: str, run: Run, note: Callable[[str], None]) -> None:
@@ -41,13 +41,13 @@ class OwnLogger:
         try:
             getattr(self._logger, method)(*arguments)
         except Exception as problem:
-            # Third-party code may raise anything.
+            # A plugin may raise any exception.
             self._is_on = False
-            self._note(f"the logger {self._name!r} failed in {method} and is off from now on: {problem!r}")
+            self._note(f"the logger {self._name!r} failed in {method}() and is turned off: {problem!r}")
 
 
 def _create(name: str, run: Run) -> Any:
-    """Create a logger with the run directory and the logging config, if its constructor takes two arguments."""
+    """Create a custom logger. Pass the run directory and logging config if the constructor takes two arguments."""
     make = LOGGERS.get(name)
     arguments = (run.path, run.config.logging)
     signature = inspect.signature(make)

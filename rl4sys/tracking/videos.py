@@ -15,14 +15,14 @@ class VideoRecorder:
     """Records episodes of the current policy in a separate environment, so training is not affected."""
 
     def __init__(self, run: Run, note: Callable[[str], None]) -> None:
-        """Check that the environment and the machine can make videos, so that an error is raised before training."""
+        """Check that videos of the environment can be recorded, so that errors are raised before training."""
         self._folder, self._config, self._note = run.directory.videos, run.config, note
         self._folder.mkdir(exist_ok=True)
         check_video(self._folder / "step.mp4")
         check_renderable(run.config.environment)
 
     def record(self, step: int, policy: Policy, stopping: Callable[[], bool]) -> Path | None:
-        """Record the policy after `step` steps. Return the video file; None, after a note, if writing fails."""
+        """Record the policy after `step` steps and return the file. Print a note and return None if writing fails."""
         path, logging = self._folder / f"step_{step:012d}.mp4", self._config.logging
         rollouts = Rollouts(logging.video_episodes, logging.video_length, self._config.experiment.seed)
         try:

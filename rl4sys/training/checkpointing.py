@@ -25,7 +25,7 @@ class Checkpointing:
         return bool(self._run.checkpoints.names())
 
     def load(self, name: str) -> tuple[str, State]:
-        """Return name and state of the checkpoint, or of the newest intact earlier one if the checkpoint is damaged."""
+        """Return name and state of a checkpoint or, if it is damaged, of the newest intact earlier checkpoint."""
         found = self._run.checkpoints.load(name)
         for damage in found.passed_over:
             self._observer.note(f"{damage}; using {found.name} instead")

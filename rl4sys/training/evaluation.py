@@ -10,7 +10,7 @@ from rl4sys.dataset import check_same_spec
 from rl4sys.environments.actor import Episode
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluation import Evaluation, evaluate
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.policy.base import Policy
 from rl4sys.runs.config import ExperimentConfig
 from rl4sys.spec import Spec, State
@@ -33,10 +33,10 @@ class PeriodicEvaluation:
     @property
     def possible(self) -> bool:
         """True if the environment can be stepped locally; False for a live system."""
-        return self._config.environment.wrapper != "live"
+        return self._config.environment.family != "live"
 
     def run(self, policy: Policy, step: int, stopping: Callable[[], bool]) -> bool:
-        """Evaluate the policy and return True if it is the best so far. Raises `EvaluationStopped` on a stop."""
+        """Evaluate the policy; return True if it is the best so far. A requested stop raises `EvaluationStopped`."""
         config = self._config
         self.latest = evaluate(
             config.environment,

@@ -22,8 +22,10 @@ from rl4sys.policy.snapshot import Snapshot
 from rl4sys.runs.run import Run
 from rl4sys.spec import State
 from rl4sys.tracking.videos import VideoRecorder
+from rl4sys.training.backend_notes import backend_notes
 from rl4sys.training.checkpointing import Checkpointing
 from rl4sys.training.evaluation import PeriodicEvaluation
+from rl4sys.training.initialization import initialize
 from rl4sys.training.pipeline import run_concurrently
 from rl4sys.training.progress import Observer, Progress
 from rl4sys.training.reporting import Reporter
@@ -58,17 +60,19 @@ class TrainingLoop:
         self._learner = self._make_learner()
         self._reporter = Reporter(run, self._actor.spec, observer, clock)
         if not self._checkpointing.exists:
+            if config.initialize_from is not None:
+                observer.note(initialize(self._learner, config.initialize_from, run.path.parent))
             self._reporter.logbook.add(warm_start(self._learner, self._actor.spec, config))
         self._pending: list[Trajectory] = []
         """Trajectories of the previous round that a pipeline has not learned from yet."""
         self._policy: tuple[int, Policy] | None = None
         self._steps = 0
         self._round_start: int | None = None
-        """First step of a round whose evaluation, logging and saving are not finished; None if they are."""
+        """First step of the current round until its evaluation, logging and saving are finished; otherwise None."""
         self._stopping = self._is_resumed = False
 
     def resume(self, checkpoint: str = "latest") -> None:
-        """Restore a checkpoint, to continue bit for bit as without the stop. `train` records the resume."""
+        """Restore a checkpoint. `train` then continues bit for bit as if training had not stopped."""
         name, state = self._checkpointing.load(checkpoint)
         try:
             self.restore(state)
@@ -112,6 +116,7 @@ class TrainingLoop:
             recent_return=self._reporter.recent_return,
             evaluation=self._evaluation.latest,
             evaluated_at=self._evaluation.step,
+            saved_at=self._checkpointing.saved_at,
             finished=self._all_steps_taken and self._round_start is None,
         )
 
@@ -148,17 +153,19 @@ class TrainingLoop:
         resources = BufferResources(scratch=self._run.path, pools=pools)
         learner = build_local_learner(config, self._actor, self._observer, resources)
         problem = learner.export_error()
-        if problem:
-            self._observer.note(f"the policy acts through torch: {problem}")
+        for note in backend_notes(learner, problem):
+            self._observer.note(note)
         if problem and config.training.pipeline:
             raise ConfigError(
-                "training.pipeline lets the policy act while its network is updated, but only torch can run this "
-                "network, and it would act with half-updated weights; use another network or disable pipeline"
+                "training.pipeline does not support this network: the policy acts while the network is updated, and in "
+                "torch it would use half-updated weights; use another network or set training.pipeline=false"
             )
         return learner
 
     def _run_rounds(self) -> None:
         if self._checkpointing.saved_at is None:
+            if self._config.training.eval_at_start:
+                self._round_start = self._steps
             self._save()
         self._finish_round()
         while not self._all_steps_taken and not self._stopping:
@@ -208,13 +215,14 @@ class TrainingLoop:
         return self._learner.learn(trajectories)
 
     def _finish_round(self) -> None:
-        """Record a video, evaluate, log and save, each if due. If a stop interrupts this, a resumed run repeats it."""
+        """Record a video, evaluate, log and save, each if due. A resumed run repeats whatever a stop interrupted."""
         if self._round_start is None:
             return
         training = self._config.training
         try:
-            self._film()
-            improved = self._evaluation.possible and self._is_due(training.eval_frequency) and self._evaluate()
+            self._record_video()
+            is_due = self._steps == 0 or self._is_due(training.eval_frequency)
+            improved = self._evaluation.possible and is_due and self._evaluate()
         except EvaluationStopped:
             self._save()
             return
@@ -241,8 +249,8 @@ class TrainingLoop:
             self._policy = self._learner.version, self._learner.policy()
         return self._policy[1]
 
-    def _film(self) -> None:
-        """Record a video if due. Runs before the evaluation, so that a stop here cannot repeat a logged evaluation."""
+    def _record_video(self) -> None:
+        """Record a video if due. Called before the evaluation, so that a resumed run never logs an evaluation twice."""
         frequency = self._config.logging.video_frequency
         if self._video_recorder is None or frequency is None or not self._is_due(frequency):
             return
@@ -286,8 +294,8 @@ class TrainingLoop:
 def _gc_frozen() -> Iterator[None]:
     """Exclude all existing objects from garbage collection.
 
-    Otherwise repeated scans of imported modules take a tenth of the time of short runs. Existing garbage is kept until
-    the end, because collecting it first would cost more time than it saves.
+    Otherwise, a tenth of the time of a short run is spent on scanning imported modules for garbage. Garbage that exists
+    at the start is kept until the end, because collecting it first would take longer than it saves.
     """
     gc.freeze()
     try:

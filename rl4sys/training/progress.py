@@ -20,6 +20,8 @@ class Progress:
     recent_return: float | None
     evaluation: Evaluation | None
     evaluated_at: int | None
+    saved_at: int | None
+    """Step of the newest checkpoint; None before the first checkpoint."""
     finished: bool
     """True once all steps are taken and the last evaluation, log row and checkpoint are done."""
 
@@ -44,4 +46,4 @@ class LoggingObserver:
         self._log.warning("%s", message)
 
     def progress(self, progress: Progress) -> None:
-        """Ignore progress; it is in the metrics and the status file of the run."""
+        """Ignore progress, because the metrics and the status file of the run contain it."""

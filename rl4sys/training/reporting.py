@@ -32,7 +32,7 @@ class Reporter:
 
     @contextmanager
     def opened(self, step: int) -> Iterator[None]:
-        """Return a context in which the metrics files are open and alert rules are watched."""
+        """Return a context in which the metrics files are open and alert rules are evaluated."""
         with self.logbook.opened(step), self.alerts.opened(watchdog=True):
             self._started_at, self._started_steps = self._clock(), step
             yield
@@ -42,7 +42,7 @@ class Reporter:
 
     @property
     def recent_return(self) -> float | None:
-        """Mean return of the last 100 training episodes; None before the first one ends."""
+        """Mean return of the last 100 training episodes; None before the end of the first episode."""
         return float(np.mean([e.total_reward for e in self._recent])) if self._recent else None
 
     def steps_per_second(self, step: int) -> float:
@@ -55,7 +55,7 @@ class Reporter:
         self.alerts.check_row(step, row)
 
     def write_means(self, step: int, learner: Learner) -> None:
-        """Write a metrics row: update metrics averaged since the last such row, recent episodes and learner version."""
+        """Write a metrics row: means of update metrics since the last call, recent episodes, and learner version."""
         row = {"learner/version": float(learner.version), "learner/refused_steps": float(learner.refused)}
         if self._recent:
             row["episode/return"] = float(np.mean([e.total_reward for e in self._recent]))

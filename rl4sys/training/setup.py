@@ -12,9 +12,11 @@ from rl4sys.buffers.her import DESIRED_GOAL
 from rl4sys.dataset import load_dataset
 from rl4sys.environments.actor_factory import AnyActor, make_actor
 from rl4sys.environments.check import check_environment
+from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.dataset_actor import DatasetActor
+from rl4sys.environments.encoding import Encoding
+from rl4sys.environments.factory import make_environment
 from rl4sys.environments.families.goal import goal_reward
-from rl4sys.environments.families.gym import make_environment
 from rl4sys.errors import SpecError
 from rl4sys.learner.footprint import buffer_footprint, choose_size
 from rl4sys.learner.learner import Learner, build_learner
@@ -27,9 +29,9 @@ _LARGE_BUFFER = 10**9
 
 
 def check_before_training(config: ExperimentConfig, observer: Observer) -> None:
-    """Check the environment in a few steps. Raises `SpecError` if it is unusable; warnings go to the observer."""
+    """Test the environment with random steps. Raises `SpecError` for errors; warnings are sent to the observer."""
     environment = config.environment
-    if environment.wrapper in ("live", "pettingzoo"):
+    if environment.family in ("live", "pettingzoo"):
         return
     found = check_environment(lambda: make_environment(environment), remake=environment.remake)
     errors = [finding.text for finding in found if finding.severity == "error"]
@@ -44,12 +46,23 @@ def build_actor(config: ExperimentConfig) -> AnyActor | DatasetActor:
     """Build the source of experience: an actor that steps environments, or an actor that replays the dataset."""
     seed = np.random.SeedSequence([config.experiment.seed, 0])
     if config.dataset is not None:
-        return DatasetActor(load_dataset(config.dataset), seed)
+        return DatasetActor(load_dataset(config.dataset, _evaluation_spec(config.environment)), seed)
     return make_actor(config.environment, seed)
 
 
+def _evaluation_spec(config: EnvironmentConfig) -> Spec | None:
+    """Return the spec of the evaluation environment, or None for a live system, which has no environment."""
+    if config.family == "live":
+        return None
+    environment = make_environment(config)
+    try:
+        return Encoding(environment).spec
+    finally:
+        environment.close()
+
+
 def with_fitting_buffer(config: ExperimentConfig, spec: Spec, observer: Observer) -> ExperimentConfig:
-    """Choose the size of a buffer with the size auto; other configs are returned unchanged."""
+    """Replace the buffer size `auto` by a size that fits into RAM. Configs with another size are returned unchanged."""
     if not isinstance(config.buffer.size, AutoSize):
         return config
     size, message = choose_size(buffer_footprint(spec, config.learner("cpu")), available_memory())
@@ -78,5 +91,6 @@ def build_local_learner(
 
 
 def _goal_reward(config: ExperimentConfig, spec: Spec) -> GoalReward | None:
-    """Return the reward function of a separate goal environment; those of the actor may be in other processes."""
+    """Return the reward function of a new goal environment, or None for an environment without goals."""
+    # The environments of the actor may run in other processes.
     return goal_reward(make_environment(config.environment)) if DESIRED_GOAL in spec.observation else None

@@ -16,7 +16,7 @@ from rl4sys.trajectory import Trajectory
 
 
 def load_pools(config: BufferConfig, spec: Spec) -> Mapping[str, Sequence[Trajectory]]:
-    """Load the datasets of the pools of a `union` buffer, for a new run; checkpoints already contain them."""
+    """Load the datasets of a `union` buffer by pool name. Only new runs need them; checkpoints contain the data."""
     if not isinstance(config, UnionConfig):
         return {}
     pools = {name: _load(pool.dataset, spec) for name, pool in config.pools.items() if pool.dataset is not None}
@@ -31,13 +31,13 @@ def load_pools(config: BufferConfig, spec: Spec) -> Mapping[str, Sequence[Trajec
 
 
 def warm_start(learner: Learner, spec: Spec, config: ExperimentConfig) -> Metrics:
-    """Warm-start a new learner if the config has a ``warm_start`` block; return its metrics."""
+    """Warm-start a new learner and return its metrics; does nothing if the config has no ``warm_start`` block."""
     if config.warm_start is None:
         return {}
     return learner.warm_start(_load(config.warm_start.dataset, spec))
 
 
 def _load(config: DatasetConfig, spec: Spec) -> Sequence[Trajectory]:
-    dataset = load_dataset(config)
+    dataset = load_dataset(config, spec)
     check_same_spec(dataset.spec, spec, "the policy")
     return dataset.trajectories

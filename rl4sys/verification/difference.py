@@ -19,7 +19,7 @@ _MAX_TEXT = 60
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between a run and its repetition: in a metric, a tensor or a plain value of a state."""
+    """One difference between a run and its repetition, in a metric, a tensor or another value."""
 
     step: int
     part: str
@@ -106,7 +106,7 @@ def _compare_arrays(recorded: Array, repeated: Array, location: Location, name: 
         name,
         _format_value(a[0]),
         _format_value(b[0]),
-        # Converting 64-bit integers to float64 loses digits; the result is only shown to users.
+        # Converting 64-bit integers to float64 loses digits, which is acceptable for a value that is only displayed.
         float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()),
         count,
         recorded.size,

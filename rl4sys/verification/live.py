@@ -1,4 +1,4 @@
-"""Verification of a policy of a server: its journal is learned again, row by row, and the results are compared."""
+"""Verification of a hosted policy: retraining from its journal, and comparison with its checkpoints and models."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _NOT_COMPARED = "metrics and client statistics, because the server writes them a
 def verify_live(
     run: Run, *, steps: int | None, threads: int | None, on_progress: ProgressCallback | None
 ) -> VerificationReport:
-    """Verify a policy of a server by learning its journal again.
+    """Verify a hosted policy by retraining from its journal.
 
-    Starts at the first row or, if it is no longer stored, at the oldest checkpoint after which all rows are stored.
+    Retraining starts at the first journal row. If this row was deleted, retraining starts at the oldest checkpoint
+    after which all rows are stored.
     """
     threads = threads or run.config.experiment.threads
     with run.locked(), closing(_journal(run)) as journal, tempfile.TemporaryDirectory() as scratch:
@@ -64,7 +65,7 @@ class _Start:
 
 
 class _Replay:
-    """Learner that learns the journal again and is compared with all recorded checkpoints and models."""
+    """Learner that is retrained from the journal and compared with all stored checkpoints and models."""
 
     def __init__(self, run: Run, learner: Learner, checkpoints: Mapping[int, State]) -> None:
         self._learner, self._checkpoints = learner, checkpoints
@@ -78,7 +79,7 @@ class _Replay:
 
     @property
     def has_diverged(self) -> bool:
-        """True after differences at two steps. At a single step, a checkpoint may have been changed after the run."""
+        """True if records of two or more steps differ. A difference at one step may be an edited checkpoint."""
         return len({difference.step for difference in self.log.differences}) > 1
 
     def learn(self, row: EncodedTrajectory) -> None:
@@ -97,7 +98,7 @@ class _Replay:
             self.log.add(compare(recorded, {"learner": self._learner.state()}, location), self.steps)
 
     def _compare_model(self, version: int) -> None:
-        """Compare the weights with the stored model of this version, if the server still has it."""
+        """Compare the weights with the stored model of this version, if the run directory contains this model."""
         if version in self._models:
             location = Location(self.steps, POLICY)
             self.log.compared.count(POLICY)
@@ -106,18 +107,18 @@ class _Replay:
 
 
 def _weights(model: Snapshot | None) -> State:
-    """Return only the weights of a model: its exploration rate depends on the time at which the server sent it."""
+    """Return the weights of a model without its exploration rate, which depends on the time of publication."""
     return dict(model.weights) if model is not None else {}
 
 
 def _journal(run: Run) -> Journal:
     if not (run.path / FILE).is_file():
-        raise RunError(f"{run.path} is a policy of a server and cannot be verified without its journal, {FILE}")
+        raise RunError(f"{run.path} is a hosted policy and cannot be verified, because it has no journal ({FILE})")
     return Journal(run.path / FILE, read_only=True)
 
 
 def _checkpoints(run: Run) -> dict[int, State]:
-    """Return the state of each checkpoint by the number of its last learned row."""
+    """Return the state of each checkpoint by the number of its last trained journal row."""
     names = [name for name in run.checkpoints.names() if name.startswith("step_")]
     states = [run.checkpoints.load(name).state for name in names]
     if not states:
@@ -133,7 +134,7 @@ def _start(run: Run, journal: Journal, checkpoints: Mapping[int, State]) -> _Sta
     if not usable:
         raise RunError(
             f"the journal of {run.path} no longer contains the rows between two of its checkpoints, so the policy "
-            "cannot be verified; a server with `journal: archive` keeps all rows"
+            "cannot be verified; run the server with `journal: archive` to keep all rows"
         )
     return _Start(usable[0], checkpoints[usable[0]])
 
@@ -160,7 +161,7 @@ def _rows(journal: Journal, after: int, last: int) -> Iterator[EncodedTrajectory
 def _report(run: Run, replay: _Replay, last: int, threads: int, start: _Start) -> VerificationReport:
     log = replay.log
     if not log.compared.records:
-        raise RunError(f"{run.path} has no records to compare up to step {replay.steps:,}; verify more steps")
+        raise RunError(f"{run.path} has no records to compare up to step {replay.steps:,}; increase --steps")
     recorded, found = RecordedRun.read(run), log.sorted_differences()
     not_compared = [_NOT_COMPARED]
     if start.state is not None:

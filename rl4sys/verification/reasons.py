@@ -27,7 +27,7 @@ def changed_conditions(recorded: RecordedRun) -> list[str]:
 
 
 def likely_reasons(recorded: RecordedRun, found: Sequence[Difference], reached: int, threads: int) -> list[str]:
-    """List changed conditions and known sources of nondeterminism; without any, suggest the next check."""
+    """List changed conditions and known sources of nondeterminism; if there are none, suggest the next check."""
     reasons = [
         *_changed_checkpoints(found, reached),
         *changed_conditions(recorded),
@@ -44,7 +44,7 @@ def _changed_checkpoints(found: Sequence[Difference], reached: int) -> Iterator[
     steps = {difference.step for difference in found}
     if {difference.part for difference in found} <= {"checkpoint", "policy"} and reached > max(steps):
         yield (
-            f"everything after step {max(steps):,} is identical, so the run itself was repeated: the files of "
+            f"everything after step {max(steps):,} is identical, so training was reproduced: the files of "
             f"{'this checkpoint' if len(steps) == 1 else 'these checkpoints'} were changed after they were written"
         )
 
@@ -73,7 +73,7 @@ def _has_setting(settings: Mapping[str, Any], key: str) -> bool:
 
 
 def _environment_changes(recorded: RecordedRun) -> Iterator[str]:
-    """Compare packages, machine and source of each attempt with the current ones."""
+    """Compare packages, machine and source of each attempt with the current environment."""
     now = provenance(recorded.run.config.experiment.device)
     for attempt in (recorded.provenance, *recorded.provenance.get("resumed", [])):
         when = f" (from step {attempt['step']:,})" if "step" in attempt else ""
@@ -113,7 +113,7 @@ def _nondeterminism(recorded: RecordedRun, threads: int) -> Iterator[str]:
     if config.environment.vectorized is not None and len(recorded.attempts()) + len(_resumes(recorded)) > 1:
         yield "environment.vectorized starts new episodes after a resume, so a resumed run cannot be repeated"
     if recorded.provenance.get("device", "cpu") != "cpu":
-        yield f"runs on {recorded.provenance['device']} are not deterministic; runs on cpu are"
+        yield f"runs on {recorded.provenance['device']} are not deterministic; use cpu for reproducible runs"
 
 
 def _resumes(recorded: RecordedRun) -> Sequence[Any]:

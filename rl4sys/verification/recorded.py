@@ -55,12 +55,12 @@ class RecordedRun:
 
     @cached_property
     def last_step(self) -> int | None:
-        """Last recorded step; None without any record."""
+        """Last recorded step; None if the run has no records."""
         steps = [*self.checkpoints, *(row[STEP] for row in (*self.rows[-1:], *self.digests[-1:]))]
         return max(steps, default=None)
 
     def attempts(self) -> list[Attempt]:
-        """Return the attempts in order, without superseded ones. The last has the length in the current config."""
+        """Return all attempts that are not superseded. The last one has the current config's `total_timesteps`."""
         initial_total = self.provenance.get("config", {}).get("training", {}).get("total_timesteps")
         attempts = [Attempt(0, initial_total)] if initial_total is not None else []
         for resumed in self.provenance.get("resumed", []):

@@ -37,7 +37,7 @@ def repeat(
 
 
 class _RoundObserver:
-    """Calls `on_round` after every round and stops training at the goal."""
+    """Calls `on_round` after every round and stops training at the step `goal`."""
 
     loop: TrainingLoop
 
@@ -46,7 +46,7 @@ class _RoundObserver:
         self.stopped = False
 
     def note(self, message: str) -> None:
-        """Ignore notes: users saw them during the original run."""
+        """Ignore notes, because users saw them during the original run."""
 
     def progress(self, progress: Progress) -> None:
         self.stopped = self._on_round(self.loop, self._run) or self.stopped

@@ -22,7 +22,7 @@ class ComparisonCounts:
     records: dict[str, int] = field(default_factory=dict)
     """Number of records by kind: metrics rows, experience digests, checkpoints and policies."""
     leaves: int = 0
-    """Number of compared numbers, strings and tensors in all records."""
+    """Total count of compared scalars, strings and tensors in all records."""
 
     def count(self, part: str) -> None:
         self.records[part] = self.records.get(part, 0) + 1

@@ -1,4 +1,4 @@
-"""Verification of a run: repeats it and compares the results bit for bit with its records."""
+"""Verification of a run: repetition of the run and bit-exact comparison with its records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rl4sys.verification.report import (
 )
 
 _AFTER_EVALUATION = ("evaluation", "evaluated_at", "best", "unsettled_since", "logbook")
-"""State fields that an evaluation updates. A run stopped during an evaluation has old values in its checkpoint."""
+"""State fields that an evaluation updates; outdated in the checkpoint of a run that stopped during an evaluation."""
 
 
 def verify(
@@ -119,7 +119,7 @@ class Comparison:
 
     @property
     def _has_diverged(self) -> bool:
-        """True if metrics or experience differ. A checkpoint alone may have been changed after the run."""
+        """True if metrics or experience differ. A difference only in a checkpoint may be an edit after the run."""
         return any(difference.part in (METRICS, EXPERIENCE, ALL) for difference in self.log.differences)
 
     def _compare_rows(self, part: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Channels to a server, for clients and command line tools."""
+"""gRPC channels to a server, for clients and command line tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_channel(address: str, credentials: Credentials, options: list[tuple[str
 
 
 def ask_status(address: str, credentials: Credentials, timeout_seconds: float = 5.0) -> StatusReply:
-    """Request the status of a server. Raises `ConfigError` if there is no answer."""
+    """Request the status of a server. Raises `ConfigError` if the server does not answer."""
     with open_channel(address, credentials) as channel:
         call = channel.unary_unary(STATUS, StatusRequest.SerializeToString, StatusReply.FromString)
         try:

@@ -1,8 +1,8 @@
 """Lossless deltas between two snapshots; small if the weights changed little.
 
-Slightly changed weights share sign, exponent and leading mantissa bits, so their XOR has zeros there. Grouping the
-bytes of all words by position puts the zeros together for zlib. (zstd saves 1 % more but would add a dependency to
-every client.)
+A slightly changed weight keeps its sign, exponent and leading mantissa bits, so these bits are zero in the XOR of the
+old and the new weight. Grouping the bytes of all words by position puts the zeros together for zlib. (zstd saves 1 %
+more but would add a dependency to every client.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def digest(content: bytes) -> bytes:
 
 
 def make_delta(base: bytes, content: bytes) -> bytes | None:
-    """Return the delta from ``base`` to ``content``; None if the lengths differ or the delta is not smaller."""
+    """Return the delta from ``base`` to ``content``; None if their lengths differ or the delta saves no bytes."""
     if len(base) != len(content):
         return None
     changed = np.frombuffer(base, np.uint8) ^ np.frombuffer(content, np.uint8)
@@ -33,14 +33,14 @@ def make_delta(base: bytes, content: bytes) -> bytes | None:
 
 
 def apply_delta(base: bytes, compressed: bytes) -> bytes:
-    """Apply a delta. Never inflates more bytes than ``base`` has; raises `SpecError` if the delta is invalid."""
+    """Apply a delta. Limits decompression to the size of ``base``; raises `SpecError` if the delta is invalid."""
     inflater = zlib.decompressobj()
     try:
         regrouped = inflater.decompress(compressed, len(base) + 1)
     except zlib.error as problem:
         raise SpecError(f"the model delta cannot be decompressed: {problem}") from problem
     if len(regrouped) != len(base):
-        raise SpecError("the model delta does not fit its base model")
+        raise SpecError(f"the model delta does not fit its base model of {len(base)} bytes")
     changed = np.empty(len(base), np.uint8)
     whole = len(base) // _WORD * _WORD
     flat = np.frombuffer(regrouped, np.uint8)

@@ -1,8 +1,7 @@
 """Message classes of ``proto/rl4sys/v1/training.proto``.
 
-They are created from the compiled descriptor at import, because generated code would require a certain release of
-protobuf.
-Their types are in ``messages.pyi``.
+The classes are created from the compiled descriptor at import, because generated code would require a specific
+release of protobuf. Their types are in ``messages.pyi``.
 """
 
 from pathlib import Path

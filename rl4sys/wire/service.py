@@ -1,11 +1,11 @@
-"""Constants of the service ``rl4sys.v1.Training``, for clients and server."""
+"""Constants of the gRPC service ``rl4sys.v1.Training``, for clients and server."""
 
 from __future__ import annotations
 
 from typing import Any
 
 PROTOCOL = 1
-"""Version of the protocol; both sides must use the same."""
+"""Version of the protocol; client and server must use the same version."""
 
 SERVICE = "rl4sys.v1.Training"
 CONNECT, ACT, STATUS = (f"/{SERVICE}/{method}" for method in ("Connect", "Act", "Status"))
@@ -20,4 +20,4 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
 ]
-"""gRPC options set by both sides."""
+"""gRPC options set by client and server."""

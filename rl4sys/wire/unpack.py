@@ -1,4 +1,4 @@
-"""Parsing of messages with a limited number of fields: a field of two bytes can need 100 bytes of RAM."""
+"""Parsing of messages with a limited number of fields, because a field of two bytes can need 100 bytes of RAM."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 
 def unpack(kind: type[_Kind], content: bytes, name: str = "") -> _Kind:
-    """Parse a message. Raises `SpecError` if it is invalid or has too many parts (fields and list elements)."""
+    """Parse a message. Raises `SpecError` if it is invalid or has more than ``_MAX_PARTS`` fields and list elements."""
     name = name or kind.DESCRIPTOR.name
     if len(content) > _SMALL_BYTES and _count_parts(content, 0, len(content), kind.DESCRIPTOR, _MAX_PARTS) > _MAX_PARTS:
-        raise SpecError(f"not a {name}: {len(content)} bytes, in more than {_MAX_PARTS} parts")
+        raise SpecError(f"not a {name}: {len(content)} bytes with more than {_MAX_PARTS} fields and list elements")
     try:
         return kind.FromString(content)
     except DecodeError as problem:
-        raise SpecError(f"not a {name}: {len(content)} bytes") from problem
+        raise SpecError(f"not a {name}: {len(content)} bytes that cannot be parsed") from problem
 
 
 def _count_parts(content: bytes, start: int, end: int, kind: Any, max_parts: int) -> int:
-    """Count the parts of the message at ``start``, up to the first unreadable byte or a number above ``max_parts``.
+    """Count the fields and list elements (parts) of a message. Stops at an unreadable byte or above ``max_parts``.
 
     ``kind`` is the protobuf descriptor of the message.
     """
@@ -53,7 +53,7 @@ def _count_parts(content: bytes, start: int, end: int, kind: Any, max_parts: int
 
 
 def _count_parts_within(content: bytes, start: int, end: int, field: Any) -> int:
-    """Count the parts of a field: all parts of a submessage, one per byte of packed numbers, none for bytes."""
+    """Count the parts of a field: all parts of a submessage, one per byte of packed numbers, none for other fields."""
     if field is None:
         return 0
     if field.message_type is not None:
@@ -62,7 +62,7 @@ def _count_parts_within(content: bytes, start: int, end: int, field: Any) -> int
 
 
 def _varint(content: bytes, position: int) -> tuple[int, int]:
-    """Decode the varint at ``position``. Returns the number and the next position, at most the end of ``content``."""
+    """Decode the varint at ``position``. Returns its value and the next position, at most the end of ``content``."""
     number = shift = 0
     for at in range(position, min(position + 10, len(content))):
         byte = content[at]

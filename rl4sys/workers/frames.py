@@ -12,7 +12,7 @@ _HEAD = struct.Struct("<II")
 
 
 class Frame(NamedTuple):
-    """One message; `kind` names its type."""
+    """One message: type (`kind`), JSON fields and optional bytes."""
 
     kind: str
     fields: dict[str, Any]
@@ -20,19 +20,19 @@ class Frame(NamedTuple):
 
 
 def encode(frame: Frame) -> bytes:
-    """Encode a frame as its two lengths, the JSON text and the content."""
+    """Encode a frame: lengths of the JSON text and the content, then the text and the content."""
     text = json.dumps({"kind": frame.kind, **frame.fields}).encode()
     return _HEAD.pack(len(text), len(frame.content)) + text + frame.content
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """Read the next frame; raises `asyncio.IncompleteReadError` if the other process is gone."""
+    """Read the next frame; raises `asyncio.IncompleteReadError` if the other process has ended."""
     text_size, content_size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     return _decode(await reader.readexactly(text_size), await reader.readexactly(content_size))
 
 
 class Pipe:
-    """Blocking end of a socket for frames. Unbuffered, so it works with `select`."""
+    """Blocking socket connection for frames. Reads are unbuffered, so a pipe works with `select`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -44,7 +44,7 @@ class Pipe:
         self._connection.sendall(encode(frame))
 
     def receive(self) -> Frame:
-        """Wait for the next frame; raises `EOFError` if the other process is gone."""
+        """Wait for the next frame; raises `EOFError` if the other process has ended."""
         text_size, content_size = _HEAD.unpack(self._read_exactly(_HEAD.size))
         return _decode(self._read_exactly(text_size), self._read_exactly(content_size))
 
@@ -56,7 +56,7 @@ class Pipe:
         while len(parts) < size:
             part = self._connection.recv(size - len(parts))
             if not part:
-                raise EOFError("the other process is gone")
+                raise EOFError("the other process has closed the connection")
             parts += part
         return parts
 

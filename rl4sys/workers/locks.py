@@ -1,4 +1,4 @@
-"""Wait for a lock that a dying process still holds."""
+"""Wait for the lock of a process that was killed and has not ended yet."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _RETRY_SECONDS = 0.05
 
 @contextmanager
 def wait_for_lock(locked: Callable[[], AbstractContextManager[None]], timeout_seconds: float) -> Iterator[None]:
-    """Context that holds the lock of `locked()`; entering it retries while `locked()` raises `RunError`.
+    """Context that holds the lock of `locked()`. Entering the context retries while `locked()` raises `RunError`.
 
-    After a kill, the previous process may hold the lock for a moment longer. The last `RunError` is raised after
-    `timeout_seconds`.
+    A killed process may hold its lock for a short time. After `timeout_seconds`, the last `RunError` is raised.
     """
     deadline = time.monotonic() + timeout_seconds
     with ExitStack() as stack:

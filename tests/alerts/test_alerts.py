@@ -1,4 +1,4 @@
-"""Alerts end to end: rules in a config, log, command and webhook."""
+"""End-to-end tests of alerts: rules in a config, log, command and webhook."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ HIGH = {"high": {"kind": "threshold", "metric": "x", "above": 0.0}}
 
 
 class Watched:
-    """A watched run with a manual clock; records the notes."""
+    """Watch of a run, with a manual clock and a list of its notes."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.notes: list[str] = []
         self.now = 0.0
-        run = WatchedRun(path, {"seed": 3}, lambda steps: 0, lambda left: f"make do with {left}")
+        run = WatchedRun(path, {"seed": 3}, lambda steps: 0, lambda left: f"use less than {left}")
         self.watch = Watch(settings(**options), run, self.notes.append, lambda: self.now)
 
 
@@ -60,17 +60,17 @@ MISTAKES = {
     "alerts.rules.stalled.stepz=5": r"alerts.rules.stalled.stepz is not a setting; did you mean steps\?",
     "alerts.rules.x=5": r"alerts.rules.x.kind is 'x', which is not a kind of rule. Known: nan, failed, memory, stalled",
     "alerts.rules.x={kind: stallled}": r"which is not a kind of rule; did you mean stalled\?",
-    "alerts.rules.nan=5": r"alerts.rules.nan is 5; it should be a block of settings",
-    "alerts.rules=[nan]": r"alerts.rules is \['nan'\]; it should be a block of rules by name",
-    "alerts.rules.threshold.metric=x": r"alerts.rules.threshold is .*; set above or below",
-    "alerts.rules.slow.rows=true": r"alerts.rules.slow.rows is True; it should be a number",
-    "alerts.webhook=ftp://x": r"alerts.webhook is 'ftp://x'; it does not have the right form \(HTTP or HTTPS address",
+    "alerts.rules.nan=5": r"alerts.rules.nan is 5; expected a block of settings",
+    "alerts.rules=[nan]": r"alerts.rules is \['nan'\]; expected a block of rules by name",
+    "alerts.rules.threshold.metric=x": r"alerts.rules.threshold is .*; expected above or below",
+    "alerts.rules.slow.rows=true": r"alerts.rules.slow.rows is True; expected a number",
+    "alerts.webhook=ftp://x": r"alerts.webhook is 'ftp://x'; expected text that matches .* \(HTTP or HTTPS address",
     "alerts.comand=[x]": r"alerts.comand is not a setting; did you mean command\?",
 }
 
 
 @pytest.mark.parametrize("change", MISTAKES)
-def test_mistakes_in_rules_are_explained(change: str) -> None:
+def test_invalid_rules_are_rejected(change: str) -> None:
     with pytest.raises(ConfigError, match=MISTAKES[change]):
         small_config("ppo", change)
 
@@ -110,10 +110,10 @@ def test_memory_alert_includes_advice(tmp_path: Path) -> None:
     watched = Watched(tmp_path, rules={"memory": {"process_bytes": 1}})
     watched.watch.check_row(1, {"x": 0.0})
     assert "the process uses " in watched.notes[0]
-    assert "; make do with " in watched.notes[0]
+    assert "; use less than " in watched.notes[0]
 
 
-def test_ram_is_measured_every_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ram_is_measured_at_most_every_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(tmp_path)
     measured: list[float] = []
     monkeypatch.setattr("rl4sys.alerts.watch.measure_memory_usage", lambda: measured.append(watched.now))
@@ -135,7 +135,7 @@ def test_command_receives_alert_as_json_and_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (["sh", "-c", "echo no such channel >&2; exit 3"], "sh ended with code 3: no such channel"),
+        (["sh", "-c", "echo no such channel >&2; exit 3"], "sh exited with code 3: no such channel"),
         (["/nowhere/notify"], "/nowhere/notify: [Errno 2] No such file or directory: '/nowhere/notify'"),
     ],
 )
@@ -177,7 +177,7 @@ class _Inbox(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        """Suppress the request log of the server."""
 
 
 @contextmanager
@@ -215,7 +215,9 @@ def test_webhook_error_is_noted_without_the_address(tmp_path: Path) -> None:
 
 
 def test_unset_webhook_variable_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"alerts.webhook is \$NOWHERE, and NOWHERE is not set to an address"):
+    with pytest.raises(
+        ConfigError, match=r"alerts.webhook is \$NOWHERE, but the environment variable NOWHERE does not"
+    ):
         Watched(tmp_path, webhook="$NOWHERE")
 
 
@@ -257,7 +259,7 @@ def test_alert_is_sent_when_the_log_cannot_be_written(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "gone", rules=HIGH, command=["touch", str(sent)])
     with watched.watch.opened(watchdog=True):
         watched.watch.check_row(200, {"x": 1.0})
-    assert watched.notes[0] == f"cannot write to {tmp_path}/gone/alerts.jsonl: No such file or directory"
+    assert watched.notes[0] == f"cannot write an alert to {tmp_path}/gone/alerts.jsonl: No such file or directory"
     assert sent.exists()
 
 

@@ -1,4 +1,4 @@
-"""Gradient accumulation: minibatches in parts give the same update as whole minibatches."""
+"""Gradient accumulation: a minibatch that is split into parts gives the same update as the whole minibatch."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ def make_batch(spec: Spec, rows: int = 70) -> Batch:
     return batch
 
 
-def numbers_of(state: Any) -> list[np.ndarray[Any, Any]]:
+def arrays_of(state: Any) -> list[np.ndarray[Any, Any]]:
     if isinstance(state, dict):
-        return [array for value in state.values() for array in numbers_of(value)]
+        return [array for value in state.values() for array in arrays_of(value)]
     if isinstance(state, list | tuple):
-        return [array for value in state for array in numbers_of(value)]
+        return [array for value in state for array in arrays_of(value)]
     return [np.asarray(state)] if isinstance(state, np.ndarray | torch.Tensor) else []
 
 
 def assert_same_updates(whole: Any, parts: Any, batch: Batch) -> None:
-    start = [array.copy() for array in numbers_of(whole.state())]
+    start = [array.copy() for array in arrays_of(whole.state())]
     for step in (1, 2):
         expected, computed = whole.update(batch, step), parts.update(batch, step)
         assert computed.metrics.keys() == expected.metrics.keys()
@@ -96,7 +96,7 @@ def assert_same_updates(whole: Any, parts: Any, batch: Batch) -> None:
             assert value == pytest.approx(expected.metrics[name], rel=1e-4, abs=1e-5), name
         for name, column in expected.feedback.items():
             np.testing.assert_allclose(computed.feedback[name], column, rtol=1e-4, atol=1e-5)
-    finish, again = numbers_of(whole.state()), numbers_of(parts.state())
+    finish, again = arrays_of(whole.state()), arrays_of(parts.state())
     assert any(not np.array_equal(before, after) for before, after in zip(start, finish, strict=False))
     for after, other in zip(finish, again, strict=True):
         np.testing.assert_allclose(other, after, rtol=0, atol=1e-5)
@@ -104,19 +104,19 @@ def assert_same_updates(whole: Any, parts: Any, batch: Batch) -> None:
 
 @pytest.mark.parametrize("accumulate", [2, 3, 1000])
 @pytest.mark.parametrize("case", CASES)
-def test_accumulated_gradients_equal_the_larger_batch(case: str, accumulate: int) -> None:
+def test_split_minibatch_gives_the_same_update(case: str, accumulate: int) -> None:
     name, spec, options = CASES[case]
     whole, parts = make(name, spec, **options), make(name, spec, accumulate=accumulate, **options)
     assert_same_updates(whole, parts, make_batch(spec))
 
 
-def test_accumulation_with_a_shared_trunk() -> None:
+def test_split_minibatch_gives_the_same_update_with_a_shared_trunk() -> None:
     networks = {"trunk": SMALL, "actor": {"hidden_dims": []}, "critic": {"hidden_dims": []}}
     whole, parts = (make("ppo", DISCRETE, networks, epochs=2, accumulate=n) for n in (1, 3))
     assert_same_updates(whole, parts, make_batch(DISCRETE))
 
 
-def test_accumulation_with_recurrent_networks() -> None:
+def test_split_minibatch_gives_the_same_update_with_a_recurrent_actor() -> None:
     networks = {"actor": {"type": "gru", "hidden_dims": [6]}}
     options = {"epochs": 2, "minibatch_size": 40, "window": 4}
     whole, parts = (make("ppo", DISCRETE, networks, accumulate=n, **options) for n in (1, 3))
@@ -125,7 +125,7 @@ def test_accumulation_with_recurrent_networks() -> None:
     assert_same_updates(whole, parts, batch)
 
 
-def test_every_row_is_in_one_part() -> None:
+def test_each_minibatch_row_is_in_exactly_one_part() -> None:
     rows = {"a": torch.arange(7), "b": torch.arange(14).reshape(7, 2)}
     parts = split_rows(rows, 3)
     assert sum(share for share, _ in parts) == pytest.approx(1)
@@ -134,7 +134,7 @@ def test_every_row_is_in_one_part() -> None:
     assert [len(part["a"]) / 7 for _, part in parts] == [share for share, _ in parts]
 
 
-def test_windows_are_not_split() -> None:
+def test_windows_are_not_split_across_parts() -> None:
     rollout = {"obs.state": torch.arange(10.0).unsqueeze(1), "reward": torch.arange(10.0)}
     last = np.array([False, False, True, False, False, False, False, False, False, True])
     rows = gather_windows(rollout, split_windows(last, 4))
@@ -144,7 +144,7 @@ def test_windows_are_not_split() -> None:
     assert [share for share, _ in parts] == [0.7, 0.3]
 
 
-def test_means_of_parts_are_weighted_by_their_rows() -> None:
+def test_metrics_of_parts_are_weighted_by_their_rows() -> None:
     results = PartResults()
     results.add(0.25, {"loss": 4.0}, error=torch.tensor([1.0]))
     results.add(0.75, {"loss": 8.0}, error=torch.tensor([2.0, 3.0, 4.0]))
@@ -153,6 +153,6 @@ def test_means_of_parts_are_weighted_by_their_rows() -> None:
 
 
 @pytest.mark.parametrize("name", ["trpo", "reinforce"])
-def test_algorithm_without_minibatches_rejects_accumulation(name: str) -> None:
+def test_algorithm_without_minibatches_rejects_accumulate_option(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"algorithm\.accumulate is not a setting of {name}.*remove it"):
         parse_algorithm({"name": name, "accumulate": 2})

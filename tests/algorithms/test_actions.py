@@ -1,4 +1,4 @@
-"""Supported action spaces of each algorithm: as declared, as documented, in errors and when built."""
+"""Action spaces that each algorithm supports: declaration, actual behavior and error messages."""
 
 from __future__ import annotations
 
@@ -43,28 +43,29 @@ def test_algorithm_supports_exactly_the_declared_actions(script: ModuleType, nam
         (
             "dqn",
             MultiDiscrete((3, 2)),
-            "dqn supports discrete actions, but these are MultiDiscrete; use a2c, bc, iql, ppo, reinforce or trpo",
+            "dqn supports discrete actions, but the action space is MultiDiscrete; "
+            "use a2c, bc, iql, ppo, reinforce or trpo",
         ),
         (
             "sac",
             Box((2,), low=(-1.0,), high=(1.0, np.inf)),
-            "sac supports discrete or bounded continuous actions, but these are unbounded continuous; "
-            "give the action space finite low and high, or use a2c, bc, ppo, reinforce, rpo or trpo",
+            "sac supports discrete or bounded continuous actions, but the action space is unbounded continuous; "
+            "set finite low and high bounds for the action space, or use a2c, bc, ppo, reinforce, rpo or trpo",
         ),
         (
             "rpo",
             Discrete(3),
-            "rpo supports bounded continuous or unbounded continuous actions, but these are discrete; "
+            "rpo supports bounded continuous or unbounded continuous actions, but the action space is discrete; "
             "use a2c, bc, c51, dqn, iql, ppo, qr_dqn, rainbow, reinforce, sac or trpo",
         ),
     ],
 )
-def test_unsupported_actions_are_rejected_with_alternatives(name: str, space: Any, message: str) -> None:
+def test_error_for_unsupported_action_space_lists_alternatives(name: str, space: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_actions(name, space)
 
 
-def test_plugin_without_declared_actions_accepts_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_without_declared_actions_accepts_any_action_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ALGORITHMS, "_own", {"own": object})
     check_actions("own", MultiDiscrete((2, 2)))
     with pytest.raises(ConfigError) as error:

@@ -1,4 +1,4 @@
-"""Algorithms of one's own, derived from `BaseAlgorithm`."""
+"""User-defined algorithms derived from `BaseAlgorithm`."""
 
 # ruff: noqa: NPY002 - these tests are about numpy's global generator
 
@@ -37,7 +37,7 @@ PENDULUM = Spec({"state": Box((3,))}, Box((1,), low=(-2.0,), high=(2.0,)))
 
 
 class Gaussian(BaseAlgorithm):
-    """Draws from all three global generators, in acting and in learning."""
+    """Algorithm that draws from all three global random generators, in act and in update."""
 
     default_buffer = {"type": "uniform", "size": 500}  # noqa: RUF012
 
@@ -78,7 +78,7 @@ class Gaussian(BaseAlgorithm):
 
 
 class Scripted(BaseAlgorithm):
-    """Returns what the config says."""
+    """Algorithm whose act and update return values from the config."""
 
     def act(self, observation: Any) -> Any:
         self.seen = observation
@@ -111,7 +111,7 @@ def make_learner(spec: Spec, settings: dict[str, Any], buffer: dict[str, Any] | 
 
 
 def trajectory(learner: Learner, spec: Spec, draws: Draws, steps: int = 20, **ends: bool) -> Trajectory:
-    """Act on drawn observations."""
+    """Return a trajectory of the current policy on random observations."""
     policy, rows = learner.policy(), []
     observation = {
         name: draws.uniforms((steps + 1) * box.size).reshape(steps + 1, *box.shape).astype(box.dtype)
@@ -138,16 +138,16 @@ def test_restored_learner_continues_bit_for_bit(registered: None) -> None:
     straight, first, draws = make_learner(PENDULUM, REPLAY), make_learner(PENDULUM, REPLAY), Draws(5)
     for _ in range(3):
         straight.learn([trajectory(straight, PENDULUM, draws)])
-    assert plain(first) != plain(straight), "learning must change the state"
+    assert plain(first) != plain(straight), "learning should change the state"
     first.restore(straight.state())
     at = draws.counter
     metrics = straight.learn([trajectory(straight, PENDULUM, draws)])
     assert first.learn([trajectory(first, PENDULUM, Draws(5, at))]) == metrics
-    assert len({row["noise"] for row in metrics}) > 1, "the updates must have drawn"
+    assert len({row["noise"] for row in metrics}) > 1, "the updates should draw random numbers"
     assert plain(first) == plain(straight)
 
 
-def test_learning_rate_and_own_state_are_restored(registered: None) -> None:
+def test_learning_rate_and_subclass_state_are_restored(registered: None) -> None:
     learner, draws = make_learner(PENDULUM, REPLAY), Draws(5)
     for _ in range(3):
         learner.learn([trajectory(learner, PENDULUM, draws)])
@@ -161,7 +161,7 @@ def test_learning_rate_and_own_state_are_restored(registered: None) -> None:
     assert other.step == algorithm.step > 0
 
 
-def test_global_random_states_are_not_disturbed(registered: None) -> None:
+def test_training_does_not_change_the_global_random_states(registered: None) -> None:
     torch.manual_seed(1)
     np.random.seed(1)
     random.seed(1)
@@ -235,7 +235,7 @@ def test_spaces_are_set_before_init(registered: None) -> None:
     assert algorithm.observation_space.low.tolist() == [np.iinfo(np.int64).min] * 2
 
 
-def test_get_metrics_is_asked_if_update_returns_none(registered: None) -> None:
+def test_get_metrics_is_used_if_update_returns_none(registered: None) -> None:
     learner = make_learner(CARTPOLE, {"name": "scripted"}, {"size": 20})
     assert learner.learn([trajectory(learner, CARTPOLE, Draws(1))]) == [{"from/get_metrics": 1.0}]
     learner = make_learner(CARTPOLE, {"name": "scripted", "result": 3}, {"size": 20})
@@ -250,7 +250,7 @@ def test_action_outside_the_space_is_rejected(registered: None, action: Any) -> 
         trajectory(learner, CARTPOLE, Draws(1))
 
 
-def test_all_forms_of_save_checkpoint_are_accepted(registered: None) -> None:
+def test_save_checkpoint_with_or_without_path_parameter_is_accepted(registered: None) -> None:
     class Short(Scripted):
         def save_checkpoint(self) -> dict[str, Any]:  # type: ignore[override]
             return super().save_checkpoint(None)
@@ -267,13 +267,16 @@ def test_all_forms_of_save_checkpoint_are_accepted(registered: None) -> None:
     assert learner.learn([trajectory(learner, CARTPOLE, Draws(1))]) == [{}]
 
 
-def test_save_checkpoint_with_a_path_says_what_writes_files(registered: None) -> None:
+def test_save_checkpoint_rejects_a_path(registered: None) -> None:
     algorithm = make_learner(PENDULUM, REPLAY).algorithm._algorithm  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"writes no file, so it cannot write 'a\.pt'; use .*CheckpointManager"):
+    with pytest.raises(
+        ConfigError,
+        match=r"was called with the path 'a\.pt', but .* writes no file; to write files, use .*CheckpointManager",
+    ):
         algorithm.save_checkpoint("a.pt")
 
 
-def test_policy_explains_why_it_cannot_be_exported(registered: None) -> None:
+def test_export_error_explains_that_act_needs_torch(registered: None) -> None:
     learner = make_learner(CARTPOLE, {"name": "scripted"})
     with pytest.raises(ExportError, match="Scripted chooses actions in its own act"):
         learner.snapshot()
@@ -286,17 +289,17 @@ def test_greedy_policy_acts_deterministically(registered: None) -> None:
     assert (len(sampled), len(greedy)) == (5, 1)
 
 
-def test_config_has_all_keys_as_attributes_and_items() -> None:
+def test_config_keys_are_available_as_attributes_and_items() -> None:
     config = BaseAlgorithmConfig(name="mine", lr=3e-4, layers=[64, 64])
     assert (config.lr, config["lr"], config.get("lr")) == (3e-4, 3e-4, 3e-4)
     assert config.get("epsilon", 0.1) == 0.1
     assert "layers" in config
     assert not hasattr(config, "epsilon")
-    with pytest.raises(ConfigError, match=r"algorithm\.epsilon is missing; mine reads it, so add it to the config"):
+    with pytest.raises(ConfigError, match=r"algorithm\.epsilon is missing; algorithm 'mine' needs it"):
         config.epsilon  # noqa: B018
 
 
-def test_registry_returns_the_class_as_registered(registered: None) -> None:
+def test_registry_returns_the_registered_class(registered: None) -> None:
     assert ALGORITHM_REGISTRY["gaussian"] is Gaussian
     assert "gaussian" in ALGORITHM_REGISTRY
     assert "ppo" in set(ALGORITHM_REGISTRY)
@@ -306,33 +309,41 @@ def test_registry_returns_the_class_as_registered(registered: None) -> None:
 
 
 LACKING = {
-    "no act": ({"act": BaseAlgorithm.act}, r"Mine has no act\(self, observation, deterministic=False\); add it"),
+    "no act": (
+        {"act": BaseAlgorithm.act},
+        r"'Mine' does not define act\(self, observation, deterministic=False\); define act",
+    ),
     "neither": (
         {"act": BaseAlgorithm.act, "update": BaseAlgorithm.update},
-        r"has no act\(self, observation, deterministic=False\) and no update\(self, batch\)",
+        r"does not define act\(self, observation, deterministic=False\) and update\(self, batch\)",
     ),
-    "signature of act": ({"act": lambda self: 0}, r"Mine has act\(self\); expected act\(self, observation, determin"),
+    "signature of act": (
+        {"act": lambda self: 0},
+        r"'Mine' defines act\(self\); expected act\(self, observation, determin",
+    ),
     "signature of update": (
         {"update": lambda self, batch, steps: {}},
-        r"Mine has update\(self, batch, steps\); expected update\(self, batch\)",
+        r"'Mine' defines update\(self, batch, steps\); expected update\(self, batch\)",
     ),
     "signature of init": (
         {"__init__": lambda self: None},
-        r"Mine has __init__\(self\); expected __init__\(self, config\)",
+        r"'Mine' defines __init__\(self\); expected __init__\(self, config\)",
     ),
-    "attribute": ({"get_metrics": {}}, r"Mine has get_metrics = \{\}; expected get_metrics\(self\)"),
+    "attribute": ({"get_metrics": {}}, r"'Mine' defines get_metrics = \{\}; expected get_metrics\(self\)"),
 }
 
 
 @pytest.mark.parametrize(("changes", "expected"), LACKING.values(), ids=LACKING)
-def test_incomplete_class_is_rejected_when_registered(changes: dict[str, Any], expected: str) -> None:
+def test_class_with_missing_or_invalid_method_is_rejected_at_registration(
+    changes: dict[str, Any], expected: str
+) -> None:
     methods = {"act": lambda self, observation: 0, "update": lambda self, batch: {}}
     with pytest.raises(ConfigError, match=expected):
         register_algorithm("mine")(type("Mine", (BaseAlgorithm,), methods | changes))
     assert "mine" not in ALGORITHM_REGISTRY
 
 
-def test_class_without_the_protocol_is_rejected_when_registered() -> None:
+def test_class_that_is_not_an_algorithm_is_rejected_at_registration() -> None:
     class Mine:
         def act(self, observation: Any) -> int:
             return 0
@@ -358,16 +369,19 @@ def tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "my_experiment.yaml"
 
 
-def test_easy_tutorial_has_at_most_20_lines(tutorial: Path) -> None:
+def test_first_tutorial_algorithm_has_at_most_20_lines(tutorial: Path) -> None:
     lines = (tutorial.parent / "my_algorithm.py").read_text().splitlines()
     assert sum(bool(line.strip()) for line in lines) <= 20
 
 
-def test_easy_tutorial_reaches_195_on_cartpole(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_first_tutorial_algorithm_reaches_195_on_cartpole(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
     settings = ["training.total_timesteps=30000", "training.num_eval_episodes=5", "logging.tensorboard=false"]
     outcome = rl4sys("train", tutorial, *settings)
     assert outcome.exit_code == 0, outcome.err
-    assert "the policy acts through torch: MyAlgorithm chooses actions in its own act()" in outcome.out
+    assert (
+        "actions are computed by torch, not by the native core: MyAlgorithm chooses actions in its own act()"
+        in outcome.out
+    )
     run = runs_in(tmp_path / "experiments")[0]
     returns = [row["evaluation/return"] for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
     assert max(returns) >= 195
@@ -377,7 +391,7 @@ def test_easy_tutorial_reaches_195_on_cartpole(rl4sys: Rl4sys, tutorial: Path, t
     assert elsewhere.exit_code == 0, elsewhere.err
 
 
-def test_easy_tutorial_resumes_bit_for_bit_after_sigkill(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_first_tutorial_algorithm_resumes_bit_exactly(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
     arguments = ["training.total_timesteps=4000", "buffer.size=200", "training.checkpoint_frequency=400"]
     arguments += ["training.eval_frequency=2000", "logging.frequency=200", "logging.tensorboard=false"]
     assert start("train", tutorial, *arguments, "--root", tmp_path / "straight").wait() == 0
@@ -398,13 +412,17 @@ def test_easy_tutorial_resumes_bit_for_bit_after_sigkill(rl4sys: Rl4sys, tutoria
 MISTAKES = {
     "missing option": ("algorithm.lr=null", "algorithm: {name: my_algorithm}", "algorithm.lr is missing"),
     "network block": ("network.actor.hidden_dims=[8]", "", "network.actor has no effect, because my_algorithm builds"),
-    "pipeline": ("training.pipeline=true", "", "training.pipeline lets the policy act while its network is updated"),
-    "buffer": ("buffer.type=prioritized", "", "buffer.type is 'prioritized', but my_algorithm cannot learn from it"),
+    "pipeline": ("training.pipeline=true", "", "training.pipeline does not support this network"),
+    "buffer": (
+        "buffer.type=prioritized",
+        "",
+        "buffer.type is 'prioritized', but my_algorithm does not support this buffer",
+    ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_reported_without_a_traceback(rl4sys: Rl4sys, tutorial: Path, mistake: str) -> None:  # noqa: F811
+def test_config_mistakes_are_reported_without_traceback(rl4sys: Rl4sys, tutorial: Path, mistake: str) -> None:  # noqa: F811
     setting, line, expected = MISTAKES[mistake]
     if line:
         tutorial.write_text(re.sub(r"algorithm: .*", line, tutorial.read_text()))
@@ -428,7 +446,7 @@ class MyAlgorithm(BaseAlgorithm):
 """
 
 
-def test_empty_skeleton_is_reported_without_a_traceback(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
+def test_act_that_returns_none_is_reported_without_traceback(rl4sys: Rl4sys, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "my_skeleton.py").write_text(SKELETON)
     (tmp_path / "a.yaml").write_text(
         "plugins: [my_skeleton.py]\nalgorithm: {name: my_skeleton}\nenvironment: {name: CartPole-v1}\n"
@@ -438,7 +456,7 @@ def test_empty_skeleton_is_reported_without_a_traceback(rl4sys: Rl4sys, tmp_path
     assert "MyAlgorithm.act returned None; expected an element of Discrete(2)" in outcome.err
 
 
-def test_debug_run_inspects_the_networks(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_debug_run_writes_a_profile(rl4sys: Rl4sys, tutorial: Path, tmp_path: Path) -> None:  # noqa: F811
     outcome = rl4sys("train", tutorial, "--debug", "training.total_timesteps=3000", "training.eval_frequency=3000")
     assert outcome.exit_code == 0, outcome.err
     run = runs_in(tmp_path / "experiments")[0]

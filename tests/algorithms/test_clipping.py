@@ -48,7 +48,7 @@ def test_outlier_is_clipped_to_three_times_the_running_norm() -> None:
     )
 
 
-def test_running_norm_follows_lasting_growth() -> None:
+def test_running_norm_adapts_to_permanently_larger_gradients() -> None:
     module = Line()
     optimizer = make_sgd(module)
     for _ in range(200):
@@ -89,13 +89,13 @@ def test_fixed_max_grad_norm_stores_no_running_norm() -> None:
 @pytest.mark.parametrize("given", ["0", "-1", "never", ".nan", "null"])
 def test_invalid_max_grad_norm_is_rejected(given: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"algorithm.max_grad_norm is .*; it should be a number above 0, or auto \(Maximum"
+        ConfigError, match=r"algorithm.max_grad_norm is .*; expected a number above 0, or 'auto' \(Maximum"
     ):
         small_config("ppo", f"algorithm.max_grad_norm={given}")
 
 
 def test_resume_is_bit_exact_with_auto_clipping(make_loop: Any) -> None:
-    class StopsAfter(SilentObserver):
+    class StopAfterFiveRounds(SilentObserver):
         rounds = 0
 
         def progress(self, progress: Any) -> None:
@@ -104,7 +104,7 @@ def test_resume_is_bit_exact_with_auto_clipping(make_loop: Any) -> None:
                 stopped.stop()
 
     short, change = "training.total_timesteps=300", "algorithm.max_grad_norm=auto"
-    straight, stopped = make_loop("sac", short, change), make_loop("sac", short, change, observer=StopsAfter())
+    straight, stopped = make_loop("sac", short, change), make_loop("sac", short, change, observer=StopAfterFiveRounds())
     straight.train()
     stopped.train()
     resumed = make_loop("sac", run=stopped._run)
@@ -115,5 +115,5 @@ def test_resume_is_bit_exact_with_auto_clipping(make_loop: Any) -> None:
     weights = [dict(trainer._learner.snapshot().weights) for trainer in (straight, resumed, fixed)]
     assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not all(np.array_equal(weights[0][name], weights[2][name]) for name in weights[0]), (
-        "it should clip something"
+        "auto clipping should change the weights"
     )

@@ -87,7 +87,7 @@ def both(name: str, spec: Spec, network: dict[str, Any] | None = None, **options
 
 
 def float_state(algorithm: Learning) -> dict[str, Tensor]:
-    """All float arrays of the state: weights, target networks and optimizer state."""
+    """Return all float arrays of the state: weights, target networks and optimizer state."""
     found: dict[str, Tensor] = {}
 
     def walk(tree: Any, path: str) -> None:
@@ -194,7 +194,7 @@ def test_core_update_matches_torch_for_any_shape(
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_non_finite_update_is_reported_and_changes_nothing(name: str) -> None:
+def test_non_finite_update_raises_an_error_and_keeps_the_state(name: str) -> None:
     spec = make_spec(name)
     native, _ = both(name, spec)
     batch = dict(make_batch(spec, 20))
@@ -207,7 +207,7 @@ def test_non_finite_update_is_reported_and_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_torch_computes_while_hooks_are_registered(name: str) -> None:
+def test_updates_run_in_torch_while_hooks_are_registered(name: str) -> None:
     native, _ = both(name, make_spec(name))
     inspection = Inspection(native, Stopwatch(iter(map(float, range(10**9))).__next__))
     with inspection.installed():
@@ -216,8 +216,8 @@ def test_torch_computes_while_hooks_are_registered(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_update_continues_from_loaded_state(name: str) -> None:
-    """Loading a state moves tensors, so addresses stored by the core become invalid."""
+def test_restored_algorithm_continues_with_identical_updates(name: str) -> None:
+    """Loading a state moves tensors, so the data addresses stored by the core become invalid."""
     spec = make_spec(name)
     native, again = (make(name, "native", spec) for _ in range(2))
     batch = make_batch(spec, 32)
@@ -232,7 +232,7 @@ def test_update_continues_from_loaded_state(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_columns_of_other_dtypes_and_strides_are_converted(name: str) -> None:
+def test_batch_columns_of_other_dtypes_and_strides_are_converted(name: str) -> None:
     spec = make_spec(name)
     plain = make_batch(spec, 40, weighted=True)
     wide = {
@@ -248,7 +248,7 @@ def test_columns_of_other_dtypes_and_strides_are_converted(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
-def test_invalid_action_is_rejected_and_changes_nothing(wrong: int) -> None:
+def test_action_out_of_range_is_rejected_and_keeps_the_state(wrong: int) -> None:
     spec = make_spec("dqn")
     native = make("dqn", "native", spec)
     batch = dict(make_batch(spec, 20))

@@ -47,7 +47,7 @@ def make_ppo(spec: Spec, backend: Backend, network: dict[str, Any], **options: A
 
 
 def make_batch(spec: Spec, rows: int, seed: int = 0) -> Batch:
-    """Steps of several trajectories, some of them by an older policy."""
+    """Return steps of several trajectories; an older policy version collected some of the steps."""
     rng = np.random.default_rng(seed)
     size = spec.observation["state"].size
     batch: dict[str, Any] = {
@@ -81,7 +81,7 @@ def make_spec(action: str, *, masked: bool = False, size: int = 6) -> Spec:
 
 
 def ppo_state(ppo: PPO) -> list[Tensor]:
-    """All weights and their optimizer state."""
+    """Return all weights and their optimizer state."""
     kept = [value for name in ("exp_avg", "exp_avg_sq", "step") for value in optimizer_values(ppo, name)]
     return [*(parameter.detach() for parameter in ppo._networks.parameters()), *kept]
 
@@ -181,7 +181,7 @@ def test_core_update_matches_torch_for_any_shape(
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("action", ["discrete", "continuous"])
-def test_equal_step_counts_change_no_bit(action: str, backend: Backend) -> None:
+def test_explicit_equal_step_counts_give_bit_identical_updates(action: str, backend: Backend) -> None:
     spec = make_spec(action)
     options = {"gradient_steps": 7, "target_kl": 0.05}
     one = make_ppo(spec, backend, {}, **options)
@@ -194,7 +194,7 @@ def test_equal_step_counts_change_no_bit(action: str, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
-def test_actor_and_critic_take_their_own_numbers_of_steps(backend: Backend) -> None:
+def test_actor_and_critic_take_the_configured_numbers_of_steps(backend: Backend) -> None:
     spec = make_spec("continuous")
     few = make_ppo(spec, backend, {}, gradient_steps=2)
     more = make_ppo(spec, backend, {}, gradient_steps=2, critic_gradient_steps=8)
@@ -212,7 +212,7 @@ def test_actor_and_critic_take_their_own_numbers_of_steps(backend: Backend) -> N
         assert not torch.equal(parameter, other)
 
 
-def test_early_stop_leaves_the_critic_its_own_steps() -> None:
+def test_critic_takes_all_its_steps_after_early_stop_of_the_actor() -> None:
     spec = make_spec("discrete")
     ppo = make_ppo(spec, "native", {}, gradient_steps=5, critic_gradient_steps=9, target_kl=1e-9, lr=1e-2)
     ppo.update(make_batch(spec, 90), steps=0)
@@ -221,7 +221,7 @@ def test_early_stop_leaves_the_critic_its_own_steps() -> None:
     assert {int(state[parameter]["step"]) for parameter in ppo._networks.critic_parameters()} == {9}
 
 
-def test_unequal_step_counts_continue_from_saved_state() -> None:
+def test_restored_ppo_with_unequal_step_counts_continues_identically() -> None:
     spec = make_spec("continuous")
     options = {"gradient_steps": 2, "critic_gradient_steps": 5}
     ppo, again = (make_ppo(spec, "native", {}, **options) for _ in range(2))
@@ -233,7 +233,7 @@ def test_unequal_step_counts_continue_from_saved_state() -> None:
     assert all(map(torch.equal, ppo_state(ppo), ppo_state(again)))
 
 
-def test_non_finite_update_is_reported_and_changes_nothing() -> None:
+def test_non_finite_update_raises_an_error_and_keeps_the_weights() -> None:
     spec = make_spec("discrete")
     native, _ = both(spec, minibatch_size=90)
     batch = dict(make_batch(spec, 90))
@@ -245,7 +245,7 @@ def test_non_finite_update_is_reported_and_changes_nothing() -> None:
     assert all(map(torch.equal, before, native._networks.parameters()))
 
 
-def test_torch_computes_while_hooks_are_registered() -> None:
+def test_updates_run_in_torch_while_hooks_are_registered() -> None:
     native, _ = both(make_spec("discrete"))
     inspection = Inspection(native, Stopwatch(iter(map(float, range(10**9))).__next__))
     with inspection.installed():
@@ -253,7 +253,7 @@ def test_torch_computes_while_hooks_are_registered() -> None:
     assert CorePolicyUpdate.of(native._networks, native._optimizer) is not None
 
 
-def test_update_continues_from_saved_state() -> None:
+def test_restored_ppo_continues_identically() -> None:
     spec = make_spec("continuous")
     native, again = (make_ppo(spec, "native", {}) for _ in range(2))
     batch = make_batch(spec, 64)
@@ -272,7 +272,7 @@ def make_a2c(spec: Spec, backend: Backend, **options: Any) -> A2C:
 
 
 def a2c_state(a2c: A2C) -> list[Tensor]:
-    """All weights and their optimizer state."""
+    """Return all weights and their optimizer state."""
     state = a2c._optimizer.state
     kept = [state[p][name] for p in a2c._networks.parameters() if p in state for name in ("square_avg", "step")]
     return [*(parameter.detach() for parameter in a2c._networks.parameters()), *kept]
@@ -312,7 +312,7 @@ def test_a2c_reports_non_finite_loss() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 5])
-def test_invalid_action_is_rejected(wrong: int) -> None:
+def test_action_out_of_range_is_rejected(wrong: int) -> None:
     spec = make_spec("discrete")
     native, _ = both(spec)
     batch = dict(make_batch(spec, 20))

@@ -21,14 +21,14 @@ def rows_of(seed: int, size: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=(50, size)).astype(np.float32))
 
 
-def torch_parts(logits: Tensor, parts: tuple[int, ...]) -> list[Categorical]:
-    """One torch distribution per part."""
+def torch_distributions(logits: Tensor, parts: tuple[int, ...]) -> list[Categorical]:
+    """Return one torch distribution per action dimension."""
     return [Categorical(logits=part) for part in logits.split(parts, -1)]
 
 
 @pytest.mark.parametrize("parts", [(3, 1, 4), (2, 2, 2), (5,)])
 @pytest.mark.parametrize("masked", [True, False])
-def test_multi_discrete_log_prob_and_entropy_are_sums_over_parts(parts: tuple[int, ...], masked: bool) -> None:
+def test_multi_discrete_log_prob_and_entropy_are_sums_over_dimensions(parts: tuple[int, ...], masked: bool) -> None:
     size, rng = sum(parts), np.random.default_rng(0)
     mask = torch.from_numpy(rng.random((50, size)) < 0.5)
     mask[:, np.cumsum(parts) - 1] = True
@@ -36,19 +36,21 @@ def test_multi_discrete_log_prob_and_entropy_are_sums_over_parts(parts: tuple[in
         DistributionParams(legal_logits(rows_of(seed, size), mask if masked else None), NOTHING) for seed in (1, 2)
     )
     distribution = distribution_of(MultiDiscrete(parts))
-    action = torch.stack([part.sample() for part in torch_parts(new.outputs, parts)], dim=1)
+    action = torch.stack([part.sample() for part in torch_distributions(new.outputs, parts)], dim=1)
     log_prob, entropy = distribution.terms(new, action)
-    expected = [part.log_prob(chosen) for part, chosen in zip(torch_parts(new.outputs, parts), action.T, strict=True)]
+    expected = [
+        part.log_prob(chosen) for part, chosen in zip(torch_distributions(new.outputs, parts), action.T, strict=True)
+    ]
     torch.testing.assert_close(log_prob, torch.stack(expected).sum(0), atol=1e-5, rtol=1e-5)
-    entropies = torch.stack([part.entropy() for part in torch_parts(new.outputs, parts)])
+    entropies = torch.stack([part.entropy() for part in torch_distributions(new.outputs, parts)])
     torch.testing.assert_close(entropy, entropies.sum(0), atol=1e-5, rtol=1e-5)
-    pairs = zip(torch_parts(old.outputs, parts), torch_parts(new.outputs, parts), strict=True)
+    pairs = zip(torch_distributions(old.outputs, parts), torch_distributions(new.outputs, parts), strict=True)
     divergence = torch.stack([kl_divergence(*pair) for pair in pairs]).sum(0)
     torch.testing.assert_close(distribution.kl(old, new), divergence, atol=1e-4, rtol=1e-4)
     assert (divergence > 0).any()
 
 
-def test_illegal_action_of_a_part_gets_no_gradient() -> None:
+def test_illegal_action_of_one_dimension_gets_no_gradient() -> None:
     logits = torch.zeros(1, 5, requires_grad=True)
     mask = torch.tensor([[True, True, False, True, True]])
     params = DistributionParams(legal_logits(logits, mask), NOTHING)
@@ -61,7 +63,7 @@ def test_illegal_action_of_a_part_gets_no_gradient() -> None:
 
 
 def test_trpo_trust_region_includes_the_standard_deviation() -> None:
-    """Regression test: the line search changes log_std in place, which once hid its part of the KL."""
+    """Regression test: the line search changes log_std in place, and the KL divergence once ignored this change."""
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": "trpo", "max_kl": 0.05, "normalize_advantage": False}),
         networks=parse_networks({"actor": {"hidden_dims": []}}, "trpo"),

@@ -53,7 +53,7 @@ def batch(rows: int) -> dict[str, np.ndarray]:
     }
 
 
-def test_double_dqn_selects_online_and_evaluates_with_target() -> None:
+def test_double_dqn_selects_with_online_and_evaluates_with_target_network() -> None:
     plain, double = make_dqn(double=False), make_dqn(double=True)
     for dqn in (plain, double):
         for step in range(30):
@@ -88,8 +88,10 @@ def test_exploration_follows_its_schedule() -> None:
     np.testing.assert_allclose(epsilons, [1.0, 0.6, 0.2, 0.2])
 
 
-def test_live_exploration_schedule_needs_steps() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.exploration goes from 1\.0 to 0\.05 .* training has no end"):
+def test_exploration_schedule_needs_steps_in_live_training() -> None:
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.exploration goes from 1\.0 to 0\.05 .* training run has no fixed length"
+    ):
         make_dqn(exploration={"start": 1.0, "end": 0.05})
     dqn = make_dqn(exploration={"start": 1.0, "end": 0.2, "steps": 500})
     epsilons = [dqn.policy(steps).head.options["epsilon"] for steps in (0, 250, 500, 900)]
@@ -97,13 +99,13 @@ def test_live_exploration_schedule_needs_steps() -> None:
 
 
 @pytest.mark.parametrize("setting", [{"batch_size": 10**9}, {"n_step": 10**6}, {"gradient_steps": 10**9}])
-def test_too_large_option_is_rejected(setting: dict[str, int]) -> None:
+def test_option_above_its_maximum_is_rejected(setting: dict[str, int]) -> None:
     ((name, _),) = setting.items()
-    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
+    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; expected a value less than or equal to \d+"):
         parse(DQNConfig, {"name": "dqn", **setting}, "algorithm")
 
 
-def test_dueling_values_are_value_plus_centered_advantages() -> None:
+def test_dueling_q_values_are_state_value_plus_centered_advantages() -> None:
     class Fixed(torch.nn.Module):
         def forward(self, observation: object) -> torch.Tensor:
             return torch.tensor([[10.0, 1.0, 2.0, 6.0]])

@@ -99,7 +99,7 @@ def test_temperature_rises_when_entropy_is_low() -> None:
         assert (logarithm.grad.item() < 0) == falls
 
 
-def test_projection_keeps_the_mean() -> None:
+def test_projection_of_return_distribution_keeps_the_mean() -> None:
     support, values = torch.linspace(0, 4, 5), torch.tensor([[0.5, 1.0, 9.0, -3.0, 4.0]])
     probability = torch.tensor([[0.4, 0.2, 0.1, 0.2, 0.1]])
     projected = project(values, probability, support)

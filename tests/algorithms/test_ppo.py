@@ -111,7 +111,7 @@ def make_ppo(backend: Backend = "auto", **options: object) -> PPO:
 
 
 def rollout(end: str) -> dict[str, np.ndarray]:
-    """Three steps with reward 1 each; ``end`` is the end of the trajectory."""
+    """Return three steps with reward 1 each; ``end`` is the kind of trajectory end."""
     states = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     columns = {"obs.state": states, "action": np.array([0, 1, 1]), "reward": np.ones(3, np.float32)}
     columns["log_prob"] = np.full(3, math.log(0.5), np.float32)
@@ -119,7 +119,7 @@ def rollout(end: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated", "cut"])
-def test_only_terminated_episodes_are_not_bootstrapped(end: str) -> None:
+def test_final_value_is_bootstrapped_unless_the_episode_terminated(end: str) -> None:
     ppo, batch = make_ppo(), rollout(end)
     with torch.no_grad():
         final_value = float(ppo._networks.value({"state": torch.from_numpy(batch["next_obs.state"][-1:])}))
@@ -157,7 +157,7 @@ def test_importance_weight_is_at_most_1() -> None:
 
 
 def bandit(staleness: int) -> dict[str, np.ndarray]:
-    """Ten pulls of a two-armed bandit; arm 1 has reward 1 and was chosen with probability 0.2."""
+    """Return ten steps of a two-armed bandit; arm 1 has reward 1 and was chosen with probability 0.2."""
     action = np.array([1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     ends = np.ones(10, bool)
     return {
@@ -173,8 +173,8 @@ def bandit(staleness: int) -> dict[str, np.ndarray]:
     }
 
 
-def make_decided(**options: Any) -> PPO:
-    """PPO that chooses arm 1 with probability 0.9 and has a critic value of 0."""
+def make_biased_ppo(**options: Any) -> PPO:
+    """Return a PPO whose policy chooses arm 1 with probability 0.9 and whose critic returns 0."""
     ppo = make_ppo(minibatch_size=10, max_grad_norm=1e9, normalize_advantage=False, **options)
     with torch.no_grad():
         # For zero inputs the outputs are the biases of the last layer.
@@ -193,7 +193,7 @@ def critic_value(ppo: PPO) -> float:
 
 
 def test_learns_rewarded_action_from_stale_steps() -> None:
-    corrected, uncorrected = make_decided(lr=1e-3, epochs=5), make_decided(lr=1e-3, epochs=5)
+    corrected, uncorrected = make_biased_ppo(lr=1e-3, epochs=5), make_biased_ppo(lr=1e-3, epochs=5)
     assert arm_1_probability(corrected) == pytest.approx(0.9)
     metrics = [ppo.update(bandit(staleness=s), steps=0).metrics for ppo, s in ((corrected, 2), (uncorrected, 0))]
     assert arm_1_probability(corrected) > 0.9 + 1e-4
@@ -204,10 +204,10 @@ def test_learns_rewarded_action_from_stale_steps() -> None:
     assert [m["policy/staleness"] for m in metrics] == [2, 0]
 
 
-def test_stale_steps_do_not_pull_the_policy_back() -> None:
+def test_gradient_of_stale_steps_is_scaled_by_importance_weight() -> None:
     # All rewards are equal, and arm 0 was chosen far more often than the current policy would.
     batch = {**bandit(staleness=1), "reward": np.ones(10, np.float32)}
-    ppo = make_decided(backend="torch", epochs=1)
+    ppo = make_biased_ppo(backend="torch", epochs=1)
     metrics = ppo.update(batch, steps=0).metrics
     assert metrics["loss/policy"] == pytest.approx(-(2 * 1 + 8 * 0.125) / 10)
     # The gradient of each step is its weight times 1 - pi of its arm; without weights arm 0 would have 8 * 0.9.
@@ -217,8 +217,8 @@ def test_stale_steps_do_not_pull_the_policy_back() -> None:
     assert gradient.tolist() == pytest.approx([-arm_0, arm_0])
 
 
-def test_critic_learns_values_of_the_current_policy() -> None:
-    corrected, uncorrected = (make_decided(lr=0.0, critic_lr=0.02, epochs=1) for _ in range(2))
+def test_critic_learns_values_of_the_current_policy_from_stale_steps() -> None:
+    corrected, uncorrected = (make_biased_ppo(lr=0.0, critic_lr=0.02, epochs=1) for _ in range(2))
     for _ in range(300):
         corrected.update(bandit(staleness=1), steps=0)
         uncorrected.update(bandit(staleness=0), steps=0)
@@ -227,8 +227,8 @@ def test_critic_learns_values_of_the_current_policy() -> None:
     assert critic_value(uncorrected) == pytest.approx(0.2, abs=0.01)
 
 
-def test_returns_of_stale_steps_follow_the_current_policy() -> None:
-    ppo, batch = make_decided(), bandit(staleness=1)
+def test_advantages_of_stale_steps_are_weighted_by_importance() -> None:
+    ppo, batch = make_biased_ppo(), bandit(staleness=1)
     batch["last"] = batch["terminated"] = batch["ended"] = np.arange(10) == 9
     prepared = prepare(ppo, batch)
     # Values are 0, gamma is 0.5 and lambda 1; the second step has weight 1, so its full reward reaches the first.
@@ -254,9 +254,9 @@ def test_staleness_of_0_does_not_change_the_update() -> None:
     assert contents(stale) != contents(plain)
 
 
-def test_fresh_steps_have_weight_1_and_recorded_log_probability() -> None:
+def test_on_policy_steps_have_weight_1_and_recorded_log_probability() -> None:
     batch = {**bandit(staleness=0), "staleness": np.arange(10) % 2}
-    prepared = prepare(make_decided(), batch)
+    prepared = prepare(make_biased_ppo(), batch)
     assert (prepared["weight"][::2] == 1).all()
     assert prepared["log_prob"][::2].tolist() == batch["log_prob"][::2].tolist()
     assert (prepared["weight"][3::2] < 0.2).all()
@@ -274,7 +274,7 @@ def test_critic_can_have_its_own_learning_rate() -> None:
         assert np.array_equal(weights, first[name]) == (name.startswith("critic") or not weights.size), name
 
 
-def test_gradients_of_all_groups_are_clipped_together() -> None:
+def test_gradients_of_all_parameter_groups_are_clipped_by_one_norm() -> None:
     one, two = torch.nn.Parameter(t(0.0)), torch.nn.Parameter(t(0.0))
     optimizer = make_adam([[one], [two]], lr=0.1, eps=1e-8)
     module = torch.nn.ParameterList([one, two])
@@ -287,7 +287,7 @@ def optimizer_steps(ppo: PPO) -> float:
     return float(next(iter(optimizer_state(ppo._optimizer).values()))["step"])
 
 
-def test_gradient_steps_replace_epochs() -> None:
+def test_gradient_steps_option_overrides_epochs() -> None:
     # Three rows in minibatches of two: two minibatches per pass.
     passes, same, fewer = (
         make_ppo(minibatch_size=2, **length) for length in ({"epochs": 2}, {"gradient_steps": 4}, {"gradient_steps": 3})
@@ -298,14 +298,14 @@ def test_gradient_steps_replace_epochs() -> None:
     assert contents(same) == contents(passes)
 
 
-def test_schedule_without_length_is_rejected_before_learning() -> None:
+def test_schedule_without_length_is_rejected_at_construction() -> None:
     config = PPOConfig.model_validate({"name": "ppo", "critic_lr": {"start": 1e-3}})
     with pytest.raises(ConfigError, match=r"algorithm\.critic_lr goes from 0\.001 to 0\.0 over a fraction of training"):
         PPO(AlgorithmSetup(SPEC, config, {}, RolloutConfig(type="trajectory", size=6), np.random.SeedSequence(1)))
 
 
 @pytest.mark.parametrize("setting", [{"minibatch_size": 10**9}, {"epochs": 10**6}, {"gradient_steps": 10**9}])
-def test_too_large_option_is_rejected(setting: dict[str, int]) -> None:
+def test_option_above_its_maximum_is_rejected(setting: dict[str, int]) -> None:
     ((name, _),) = setting.items()
-    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; it should be less than or equal to \d+"):
+    with pytest.raises(ConfigError, match=rf"algorithm\.{name} is \d+; expected a value less than or equal to \d+"):
         parse(PPOConfig, {"name": "ppo", **setting}, "algorithm")

@@ -18,7 +18,7 @@ def _column(*values: float) -> Array:
     return np.array(values, np.float32)
 
 
-def test_two_trajectories_match_hand_computation() -> None:
+def test_advantages_of_two_trajectories_match_hand_computation() -> None:
     reward, value = _column(1, 2, 3), _column(0.5, 1, 2)
     bootstrap, last = _column(99, 4, 0), np.array([False, True, True])
     # deltas: 1 + 0.5*1 - 0.5 = 1; 2 + 0.5*4 - 1 = 3; 3 + 0 - 2 = 1, and gamma*lambda = 0.1
@@ -46,7 +46,7 @@ def test_weighted_advantages_match_v_trace() -> None:
     assert weight[0] * advantage[0] == pytest.approx(target)
 
 
-def test_importance_weight_affects_only_its_trajectory() -> None:
+def test_importance_weight_affects_only_its_own_trajectory() -> None:
     reward, value, bootstrap = np.ones((3, 4), np.float32)
     last = np.array([False, True, False, True])
     weights = [np.array([1, 1, w, w], np.float32) for w in (0.1, 0.9)]
@@ -94,7 +94,7 @@ def test_advantages_do_not_depend_on_the_next_trajectory() -> None:
     assert whole[:2].tolist() == first.tolist()
 
 
-def test_empty_batch_has_no_advantages() -> None:
+def test_advantages_of_an_empty_batch_are_empty() -> None:
     none = np.zeros(0, np.float32)
     assert generalized_advantages(none, none, none, np.zeros(0, np.bool_), 0.9, 0.9).shape == (0,)
 
@@ -107,6 +107,6 @@ def test_columns_of_unequal_length_are_rejected() -> None:
         generalized_advantages(three, three, three, np.array([False, False, True]), 0.9, 0.9, weight=_column(1))
 
 
-def test_unfinished_last_trajectory_is_rejected() -> None:
+def test_final_row_that_does_not_end_a_trajectory_is_rejected() -> None:
     with pytest.raises(SpecError, match="the final row does not end a trajectory"):
         generalized_advantages(_column(1), _column(1), _column(1), np.array([False]), 0.9, 0.9)

@@ -11,7 +11,7 @@ from rl4sys.config import parse
 from rl4sys.errors import ConfigError
 
 
-def test_plain_number_is_constant() -> None:
+def test_plain_number_is_a_constant_schedule() -> None:
     schedule = Schedule.model_validate(0.3)
     assert schedule == constant(0.3)
     assert schedule.at(10**9, None) == 0.3
@@ -42,7 +42,7 @@ def options(**settings: object) -> Options:
 
 
 def test_steps_and_fraction_together_are_rejected() -> None:
-    expected = r"algorithm\.lr is \{.*\}; steps and fraction both set the length of the schedule; give one of them"
+    expected = r"algorithm\.lr is \{.*\}; steps and fraction both set the length of the schedule; give only one of them"
     with pytest.raises(ConfigError, match=expected):
         options(lr={"start": 1.0, "steps": 10, "fraction": 0.5})
     assert options(lr={"start": 1.0, "steps": 10, "fraction": 1.0}).lr.at(5, None) == 0.5
@@ -50,9 +50,7 @@ def test_steps_and_fraction_together_are_rejected() -> None:
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True])
 def test_invalid_schedule_steps_are_rejected(steps: object) -> None:
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.lr\.steps is .*; [iI].* should be .*\(Length in environment steps"
-    ):
+    with pytest.raises(ConfigError, match=r"algorithm\.lr\.steps is .*; expected .* \(Length in environment steps"):
         options(lr={"start": 1.0, "steps": steps})
 
 
@@ -66,27 +64,29 @@ def test_invalid_schedule_steps_are_rejected(steps: object) -> None:
         ("fast", False),
     ],
 )
-def test_json_schema_covers_every_schedule_form(lr: object, valid: bool) -> None:
+def test_json_schema_accepts_exactly_the_valid_schedules(lr: object, valid: bool) -> None:
     validator = jsonschema.Draft202012Validator(Options.model_json_schema())
     assert validator.is_valid({"name": "own", "lr": lr, "other_lr": lr}) == valid
     assert validator.is_valid({"name": "own", "other_lr": None})
 
 
-def test_schedule_needs_steps_if_training_has_no_end() -> None:
+def test_schedule_needs_steps_if_total_timesteps_is_unknown() -> None:
     line = {"start": 1.0, "end": 0.05}
     for given in (options(), options(lr=0.5), options(other_lr={**line, "steps": 100})):
         check_schedules(given, None)
     check_schedules(options(other_lr=line), 1000)
     expected = (
-        "algorithm.other_lr goes from 1.0 to 0.05 over a fraction of training.total_timesteps, but this training has "
-        "no end; set the length of the schedule in steps, such as {start: 1.0, end: 0.05, steps: 10000}, or give a "
-        "plain number"
+        "algorithm.other_lr goes from 1.0 to 0.05 over a fraction of training.total_timesteps, but this training run "
+        "has no fixed length; set the length of the schedule in steps, such as {start: 1.0, end: 0.05, steps: 10000}, "
+        "or give a number instead of a schedule"
     )
     with pytest.raises(ConfigError) as error:
         check_schedules(options(other_lr=line), None)
     assert str(error.value) == expected
 
 
-def test_schedule_without_training_length_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"a schedule needs training\.total_timesteps"):
+def test_value_of_schedule_with_unknown_length_raises_an_error() -> None:
+    with pytest.raises(
+        ConfigError, match=r"the length of a schedule is unknown; set training\.total_timesteps or the steps"
+    ):
         Schedule(start=1.0, end=0.0).at(5, None)

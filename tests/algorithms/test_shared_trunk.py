@@ -84,14 +84,14 @@ def test_trunk_runs_once_for_actor_and_critic() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"critic_lr": 1e-4}])
-def test_shared_parameters_are_counted_and_updated_once(options: dict[str, float]) -> None:
+def test_shared_parameters_are_counted_and_optimized_once(options: dict[str, float]) -> None:
     algorithm = learner_of(**options).algorithm
     trained = [p for group in algorithm._optimizer.param_groups for p in group["params"]]
     assert len(trained) == len({id(p) for p in trained}) == len(list(algorithm._networks.parameters()))
     assert learner_cost(IMAGES, config_of()).parameters == sum(p.numel() for p in trained)
 
 
-def test_snapshot_contains_trunk_and_actor_and_acts_the_same() -> None:
+def test_snapshot_contains_trunk_and_actor_and_acts_like_the_live_policy() -> None:
     learner = learner_of()
     sent = learner.snapshot()
     assert {name.split(".")[1] for name in sent.weights} == {"trunk", "head"}
@@ -105,18 +105,18 @@ def test_snapshot_contains_trunk_and_actor_and_acts_the_same() -> None:
 @pytest.mark.parametrize(
     ("name", "networks", "message"),
     [
-        ("trpo", SHARED, "network.trunk is not a network of trpo.* updated in separate steps, so they cannot share"),
-        ("sac", SHARED, "network.trunk is not a network of sac.* updated in separate steps, so they cannot share"),
-        ("dqn", {"trunk": {}}, r"network.trunk is not a network of dqn. It has: critic.$"),
+        ("trpo", SHARED, "network.trunk is not a network of trpo.* in separate steps, so they cannot share"),
+        ("sac", SHARED, "network.trunk is not a network of sac.* in separate steps, so they cannot share"),
+        ("dqn", {"trunk": {}}, r"network.trunk is not a network of dqn. Networks of dqn: critic.$"),
         (
             "ppo",
             {"trunk": {"type": "gru"}},
-            "network.trunk is recurrent, but .* shared network.trunk cannot have memory",
+            "network.trunk is recurrent, but recurrent networks cannot be combined with network.trunk",
         ),
         (
             "ppo",
             {"trunk": {}, "actor": {"type": "lstm"}},
-            "network.actor is recurrent, but networks on a shared network.trunk",
+            "network.actor is recurrent, but recurrent networks cannot be combined with network.trunk",
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_unsupported_trunk_is_rejected(name: str, networks: dict[str, Any], mess
         build_learner(IMAGES, config_of(name, networks), seed=1)
 
 
-def test_unequal_step_counts_are_rejected() -> None:
+def test_unequal_actor_and_critic_step_counts_are_rejected_with_a_trunk() -> None:
     with pytest.raises(ConfigError, match=r"critic_gradient_steps is 80 and .*gradient_steps is 20.* network\.trunk"):
         learner_of(gradient_steps=20, critic_gradient_steps=80)
     learner_of(gradient_steps=20, critic_gradient_steps=20)

@@ -1,4 +1,4 @@
-"""Soft Q-learning covers all modes of a reward; a Gaussian policy cannot."""
+"""Soft Q-learning samples actions near all modes of the reward; a Gaussian policy does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS: Any = {"gamma": 0.0, "lr": 3e-3, "batch_size": ROWS, "learning_starts":
 
 
 def energy(action: Array) -> Array:
-    """Log-density, up to a constant, of an equal mixture of two normal distributions."""
+    """Return the log-density, up to a constant, of an equal mixture of two normal distributions."""
     return np.logaddexp(*(-0.5 * ((action - mode) / WIDTH) ** 2 for mode in MODES))
 
 
@@ -59,14 +59,14 @@ def between(actions: Array) -> float:
     return float(np.mean(abs(actions) < 0.2))
 
 
-def test_samples_cover_both_modes_and_nothing_between() -> None:
+def test_soft_q_actions_are_near_both_modes_of_the_reward() -> None:
     actions = actions_after_training(SoftQ(setup(SoftQConfig(name="sql", value_samples=1, **OPTIONS))), updates=1300)
     assert near_modes(actions) >= 0.90
     assert between(actions) <= 0.08
     assert 0.3 < np.mean(actions > 0) < 0.7
 
 
-def test_gaussian_policy_cannot_cover_both_modes() -> None:
+def test_gaussian_policy_has_actions_between_the_modes() -> None:
     # At temperature 1 the optimal policy is proportional to exp(energy).
     actions = actions_after_training(SAC(setup(SACConfig(name="sac", temperature=1.0, **OPTIONS))), updates=500)
     assert near_modes(actions) < 0.80

@@ -1,4 +1,4 @@
-"""Hand-written run directories with given metrics for tests."""
+"""Run directories with given metrics, written without training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def returns(*values: float, every: int = 100, metric: str = "evaluation/return")
 
 
 def write_seeds(root: Path, name: str, curves: Iterable[list[Row]], *changes: str) -> list[Path]:
-    """Write a run per curve, with ascending seeds from 0."""
+    """Write one run per curve, with the seeds 0, 1, 2 and so on."""
     return [
         write_run(
             root / f"{name}_20260102-03040{seed}",

@@ -21,7 +21,7 @@ from .runs import COMPLETED, returns, write_run, write_seeds
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three seeds of PPO, and two with a higher learning rate."""
+    """Return a root with three runs of PPO, and two runs with a higher learning rate."""
     folder = tmp_path / "experiments"
     write_seeds(folder, "ppo", [returns(10, 40), returns(10, 50), returns(10, 90)])
     write_seeds(folder, "fast", [returns(20, 10), returns(30, 20)], "algorithm.lr=0.01", "algorithm.clip=0.1")
@@ -56,10 +56,10 @@ def test_pattern_folder_and_path_select_runs(root: Path) -> None:
 def test_unknown_run_error_suggests_alternatives(root: Path) -> None:
     with pytest.raises(RunError, match=r"no run in .*experiments has the name or id 'pop'; did you mean ppo\?"):
         select_runs(["pop"], root)
-    with pytest.raises(RunError, match=r"no run matches x\*, neither as a path nor in .*experiments"):
+    with pytest.raises(RunError, match=r"'x\*' matches no run in the current directory or .*experiments"):
         select_runs(["x*"], root)
     with pytest.raises(
-        RunError, match=r"no run 'ppo': there are no runs in .*elsewhere; name another folder with --root"
+        RunError, match=r"no run 'ppo': there are no runs in .*elsewhere; choose another folder with --root"
     ):
         select_runs(["ppo"], root / "elsewhere")
 
@@ -68,7 +68,7 @@ def test_corrupt_run_among_many_is_skipped_with_note(root: Path) -> None:
     (root / "ppo_20260102-030401" / "configs" / "config.yaml").write_text("[")
     selection = select_runs([str(root)], root)
     assert len(selection.runs) == 4
-    assert "left out: " in selection.notes[0]
+    assert "skipped: " in selection.notes[0]
     assert "ppo_20260102-030401 is damaged: " in selection.notes[0]
     assert select_runs(["ppo"], root).notes == selection.notes
     with pytest.raises(RunError, match="is damaged"):
@@ -79,12 +79,12 @@ def test_completed_keeps_only_completed_runs(root: Path) -> None:
     write_run(root / "ppo_late", returns(1), ["experiment.name=ppo"], status={"status": "failed"})
     selection = select_runs(["ppo"], root).completed()
     assert len(selection.runs) == 3
-    assert selection.notes == ["left out: ppo_late (failed)"]
+    assert selection.notes == ["skipped: ppo_late (failed)"]
     with pytest.raises(RunError, match="none of these runs has completed"):
         select_runs(["ppo_late"], root).completed()
 
 
-def test_runs_differing_in_seed_and_bookkeeping_are_one_group(root: Path) -> None:
+def test_runs_that_differ_only_in_seed_and_logging_form_one_group(root: Path) -> None:
     write_run(
         root / "ppo_x",
         changes=[
@@ -98,7 +98,7 @@ def test_runs_differing_in_seed_and_bookkeeping_are_one_group(root: Path) -> Non
     assert [(group.label, len(group.runs)) for group in groups] == [("ppo", 4), ("fast", 2)]
 
 
-def test_run_selected_twice_counts_once(root: Path) -> None:
+def test_run_selected_twice_is_counted_once(root: Path) -> None:
     groups = group_runs(select_runs(["ppo", "ppo_*"], root).chosen)
     assert [len(group.runs) for group in groups] == [3]
 
@@ -138,7 +138,7 @@ def test_grouping_by_run_makes_one_group_per_run(root: Path) -> None:
 
 
 def test_unknown_grouping_is_rejected_with_suggestion(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--by algorithm\.lrr is not a setting .*did you mean algorithm\.lr\?"):
+    with pytest.raises(ConfigError, match=r"--by 'algorithm\.lrr' is not a setting .*did you mean algorithm\.lr\?"):
         group_runs(select_runs(["ppo"], root).chosen, "algorithm.lrr")
 
 
@@ -150,7 +150,7 @@ def test_only_differing_settings_are_shown(root: Path) -> None:
     ]
 
 
-def test_schedule_is_one_setting(root: Path) -> None:
+def test_schedule_is_compared_as_one_setting(root: Path) -> None:
     for number, lr in enumerate(("{start: 0.1, end: 0.0, fraction: 1.0}", "{start: 0.1, end: 0.0, fraction: 0.5}")):
         write_run(root / f"ppo_schedule{number}", changes=["experiment.name=ppo", f"algorithm.lr={lr}"])
     groups = group_runs(select_runs(["ppo"], root).chosen)
@@ -170,7 +170,7 @@ def test_interquartile_mean_of_seeds_is_compared(root: Path) -> None:
     comparison = compared(root, "ppo", "fast")
     ppo, fast = comparison.metrics[0].summaries
     assert comparison.metrics[0].metric == "evaluation/return"
-    # Weights of 40, 50 and 90: 1/6, 2/3, 1/6.
+    # The interquartile mean has the weights 1/6, 2/3 and 1/6 for 40, 50 and 90.
     assert ppo.final.value == pytest.approx((40 + 4 * 50 + 90) / 6)
     assert ppo.final.runs == 3
     assert ppo.final.interval is not None
@@ -188,7 +188,7 @@ def test_results_of_group_do_not_depend_on_other_groups(root: Path) -> None:
     assert np.array_equal(alone.band.low, together.band.low)  # type: ignore[arg-type]
 
 
-def test_all_pairs_of_groups_are_compared(root: Path) -> None:
+def test_probability_of_improvement_is_computed_for_all_pairs_of_groups(root: Path) -> None:
     headings, rows = improvement_rows(compared(root, "ppo", "fast").metrics[0])
     assert headings == ["group", "than 1", "than 2"]
     assert rows == [["1 ppo", "—", "1.000 [1.000, 1.000]"], ["2 fast", "0.000 [0.000, 0.000]", "—"]]
@@ -207,14 +207,14 @@ def test_lower_loss_is_better(root: Path) -> None:
     assert lower.final.value == 2
 
 
-def test_metric_without_direction_has_no_best(root: Path) -> None:
+def test_metric_without_preferred_direction_has_no_best_value(root: Path) -> None:
     write_run(root / "entropic", returns(3, 2, metric="policy/entropy"), ["experiment.name=entropic"])
     comparison = compared(root, "entropic", metrics=("policy/entropy",))
     assert summary_headings(comparison, comparison.metrics[0]) == ["group", "seeds", "final IQM [95%]", "steps"]
     assert summary_rows(comparison.metrics[0]) == [["entropic", "1", "2.000", "200"]]
 
 
-def test_reward_is_training_return_without_evaluations(root: Path) -> None:
+def test_reward_is_the_training_return_if_there_are_no_evaluations(root: Path) -> None:
     write_run(root / "live", returns(1, 2, metric="episode/return"), ["experiment.name=live"])
     assert resolve(["reward"], runs_of(root, "live")) == ["episode/return"]
     assert resolve(["reward"], runs_of(root, "ppo", "live")) == ["evaluation/return"]
@@ -229,12 +229,12 @@ def test_metrics_are_selected_by_name_and_pattern(root: Path) -> None:
 
 
 def test_unknown_metric_is_rejected_with_suggestion(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no metric evaluation/retrun .*did you mean evaluation/return\?"):
+    with pytest.raises(ConfigError, match=r"no metric 'evaluation/retrun' .*did you mean evaluation/return\?"):
         compared(root, "ppo", metrics=("evaluation/retrun",))
-    with pytest.raises(ConfigError, match=r"no metric zzz in these runs\. Known: reward, loss, evaluation/return\."):
+    with pytest.raises(ConfigError, match=r"no metric 'zzz' in these runs\. Known: reward, loss, evaluation/return\."):
         compared(root, "ppo", metrics=("zzz",))
     write_run(root / "empty", changes=["experiment.name=empty"])
-    with pytest.raises(ConfigError, match="have written no rows yet"):
+    with pytest.raises(ConfigError, match="have written no metrics yet"):
         compared(root, "empty", metrics=("loss",))
 
 
@@ -249,13 +249,13 @@ def test_missing_values_and_mixed_environments_are_noted(root: Path) -> None:
     write_run(root / "ppo_a", [], [*named, "experiment.seed=7"], status=late)
     write_run(root / "ppo_b", returns(1, float("nan")), [*named, "experiment.seed=8"])
     notes = compared(root, "ppo").notes
-    assert "ppo: no evaluation/return in ppo_a" in notes
-    assert "ppo: evaluation/return was not finite in some rows of ppo_b; these rows are left out" in notes
-    assert "ppo: not completed: ppo_a (interrupted)" in notes
-    assert "ppo: its curve ends at step 100, where ppo_b ends; other runs reach 200" in notes
+    assert "ppo: evaluation/return is missing in ppo_a" in notes
+    assert "ppo: evaluation/return was not finite in some rows of ppo_b; these rows are skipped" in notes
+    assert "ppo: these runs are not completed: ppo_a (interrupted)" in notes
+    assert "ppo: the curve ends at step 100, the last step of ppo_b; other runs reach step 200" in notes
     mixed = write_run(root / "mixed", returns(1), [*named, "environment.name=Pendulum-v1"])
     notes = compared(root, "ppo", str(mixed), by="name").notes
-    assert "ppo: runs in CartPole-v1, Pendulum-v1 are combined; their scales may differ" in notes
+    assert "ppo: runs in CartPole-v1, Pendulum-v1 are combined; their returns may have different scales" in notes
 
 
 def test_different_last_steps_are_noted(root: Path) -> None:

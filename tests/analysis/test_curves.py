@@ -67,7 +67,7 @@ def test_curves_without_common_range_give_empty_band() -> None:
     assert band.low is None
 
 
-def test_long_curves_are_thinned_with_both_ends() -> None:
+def test_thinned_curves_keep_the_first_and_last_step() -> None:
     long = curve(list(range(1000)), list(map(float, range(1000))))
     steps, values = align([long, long], points=10)
     assert len(steps) == 10
@@ -86,7 +86,7 @@ def test_confidence_band_contains_the_center_curve() -> None:
     assert band.low[1] == pytest.approx(10 * band.low[0])  # whole curves are resampled, not single points
 
 
-def test_seeds_without_values_are_ignored() -> None:
+def test_aggregate_ignores_runs_without_values() -> None:
     band = aggregate([[curve([1], [4.0]), curve([], [])], [curve([], [])]], mean, np.random.default_rng(0))
     assert (band.runs, band.center.tolist()) == (1, [4.0])
     assert aggregate([[]], mean, np.random.default_rng(0)).runs == 0
@@ -117,7 +117,7 @@ def test_huge_integers_in_metrics_are_skipped(tmp_path: Path) -> None:
     assert len(curves["a"]) == 0
 
 
-def test_single_metric_is_read_without_other_rows(tmp_path: Path) -> None:
+def test_reading_one_metric_does_not_read_all_curves(tmp_path: Path) -> None:
     rows = [{"step": 1, "a": 1.0}, {"step": 2, "b": 2.0}, {"step": 3, "a": 3.0, "b": float("nan")}]
     history = open_history(write_run(tmp_path / "run", rows))
     assert history.curve("a") is not None
@@ -170,7 +170,7 @@ def test_unlocked_run_with_status_running_is_reported_as_interrupted(tmp_path: P
         assert open_history(run).state == "running"
 
 
-def test_corrupt_status_counts_as_missing(tmp_path: Path) -> None:
+def test_corrupt_status_file_is_ignored(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "status.json").write_text("[1")
     assert open_history(run).state == "created"

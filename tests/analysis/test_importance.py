@@ -1,4 +1,4 @@
-"""Importance of settings, compared with designs computed by hand."""
+"""Importance of settings, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def grid(**values: list[object]) -> list[dict[str, object]]:
 
 
 def test_importance_in_balanced_grid_equals_main_effects() -> None:
-    # y = 10 a + 2 b over a, b in {0, 1}, repeated with ±1 of noise: sums of squares are 8·25, 8·1 and 8·1.
+    # y = 10 a + 2 b ± 1 for a, b in {0, 1}: the sums of squares of a, b and the noise are 8·25, 8·1 and 8·1.
     points = [point for point in grid(a=[0, 1], b=[0, 1]) for _ in range(2)]
     results = [10 * p["a"] + 2 * p["b"] + noise for p, noise in zip(points, [1, -1] * 4, strict=True)]  # type: ignore[operator]
     found = importance(points, results)
     assert found is not None
     shares = {effect.setting: effect.share for effect in found.effects}
-    # Residual: 8 over 8 - 1 - 2 = 5 degrees of freedom, so 1.6 is subtracted from each effect.
+    # The residual is 8 with 8 - 1 - 2 = 5 degrees of freedom, so 1.6 is subtracted from each effect.
     assert shares["a"] == pytest.approx((200 - 1.6) / 216)
     assert shares["b"] == pytest.approx((8 - 1.6) / 216)
     assert found.rest == pytest.approx((8 + 3.2) / 216)
-    # Within points: 8 over 4 degrees of freedom; total: 216 over 7.
+    # Variance within points: 8 / 4 degrees of freedom. Total variance: 216 / 7 degrees of freedom.
     assert found.seeds == pytest.approx((8 / 4) / (216 / 7))
     assert [effect.setting for effect in found.effects] == ["a", "b"]
     assert found.effects[0].means == {"0": 1.0, "1": 11.0}
@@ -42,7 +42,7 @@ def test_setting_without_effect_has_share_zero() -> None:
     assert shares["b"] == (pytest.approx(0), 1.0)
 
 
-def test_interactions_count_as_unexplained_variance() -> None:
+def test_variance_of_interactions_is_unexplained() -> None:
     points = [point for point in grid(a=[0, 1], b=[0, 1]) for _ in range(3)]
     results = [float(p["a"] == p["b"]) for p in points]
     found = importance(points, results)
@@ -51,7 +51,7 @@ def test_interactions_count_as_unexplained_variance() -> None:
     assert found.seeds == 0
 
 
-def test_setting_gets_only_variance_unexplained_by_others() -> None:
+def test_share_of_a_setting_excludes_variance_explained_by_other_settings() -> None:
     # b correlates with a, but only a has an effect: alone, b would seem to explain much.
     points = [{"a": a, "b": b} for a, b in [(0, 0), (0, 0), (0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (1, 0)] * 2]
     results = [10.0 * p["a"] for p in points]
@@ -86,7 +86,7 @@ def test_values_of_settings_are_shortened_unless_ambiguous() -> None:
     assert list(close.effects[0].means) == ["0.30000000000000004", "0.3"]
 
 
-def test_noise_is_not_significant() -> None:
+def test_settings_are_not_significant_for_random_results() -> None:
     draws = np.random.default_rng(5)
     chances = []
     for _ in range(20):
@@ -113,7 +113,7 @@ def test_equal_results_share_their_mean_rank() -> None:
     points = [{"a": number % 2} for number in range(6)]
     found = importance(points, [0.0, 1.0, 0.0, 1.0, 0.0, 1e12])
     assert found is not None
-    # Ranks 1, 3.5, 1, 3.5, 1, 5 with mean 2.5: total 15, between 6 · 1.5² = 13.5, residual 1.5 over 4.
+    # Ranks 1, 3.5, 1, 3.5, 1, 5 have the mean 2.5. Sums of squares: total 15, of a 13.5, residual 1.5 (4 degrees).
     assert found.effects[0].share == pytest.approx((13.5 - 1.5 / 4) / 15)
 
 

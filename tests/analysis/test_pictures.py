@@ -109,11 +109,13 @@ def test_long_legend_stays_within_figure(tmp_path: Path) -> None:
 
 
 def test_unknown_suffix_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"--plot a\.bmp should end in \.png, \.svg or \.pdf"):
+    with pytest.raises(
+        ConfigError, match=r"the plot file is 'a\.bmp'; expected a file name that ends in \.png, \.svg or \.pdf"
+    ):
         check_suffix(Path("a.bmp"))
 
 
-def test_write_error_names_the_path(comparison: Comparison, tmp_path: Path) -> None:
+def test_write_error_contains_the_path(comparison: Comparison, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*file/a\.png"):
         draw(comparison_chart(comparison), tmp_path / "file" / "a.png")
@@ -121,7 +123,7 @@ def test_write_error_names_the_path(comparison: Comparison, tmp_path: Path) -> N
         write_page("x", tmp_path)
 
 
-def test_dollar_signs_are_not_formulas(tmp_path: Path) -> None:
+def test_dollar_signs_are_not_parsed_as_formulas(tmp_path: Path) -> None:
     band = Band(np.array([1.0]), np.array([2.0]), None, None, 1)
     panel = Panel("$a_b$ costs", "steps", "$", (Line(r"$\frac$", style(0), band),))
     draw(Chart("$\\undefined$", (panel,), ""), tmp_path / "a.svg")
@@ -130,7 +132,7 @@ def test_dollar_signs_are_not_formulas(tmp_path: Path) -> None:
     assert "$a_b$ costs" in content
 
 
-def test_empty_panel_says_no_values_yet(tmp_path: Path) -> None:
+def test_empty_panel_contains_a_placeholder_text(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     comparison = compare(group_runs(select_runs([str(run)], tmp_path).chosen), ["reward"], ComparisonOptions())
     draw(comparison_chart(comparison), tmp_path / "a.svg")
@@ -169,7 +171,7 @@ def test_comparison_page_is_self_contained(comparison: Comparison) -> None:
     for expected in ("Comparison: CartPole-v1", "ppo (2 seeds)", "algorithm.name", "0123456789", "environment steps"):
         assert expected in content
     drawn = [attributes for tag, attributes in read.tags if tag == "path" and attributes.get("class") == "line"]
-    assert len(drawn) == 4  # two in the legend, two in the panel
+    assert len(drawn) == 4  # two lines in the legend, two in the panel
 
 
 def test_all_content_from_runs_is_escaped(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_all_content_from_runs_is_escaped(tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", rows)
     groups = group_runs(select_runs([str(run), str(other)], tmp_path).chosen)
     page = to_page(compare(groups, [HOSTILE], ComparisonOptions()))
-    assert page.count("alert(1)") > 8  # present as text
+    assert page.count("alert(1)") > 8  # the hostile content is present as escaped text
     assert "<img" not in page
     assert page.count("</script>") == page.count("<script")
     read = Reader(page)

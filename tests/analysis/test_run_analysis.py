@@ -40,7 +40,7 @@ def test_rising_curve_has_no_drop() -> None:
     assert largest_drop(make_curve([7], [1.0])).size == 0
 
 
-def test_milestones_are_first_steps_that_reach_the_return(make_run: Any) -> None:
+def test_milestone_is_the_first_step_that_reaches_its_return(make_run: Any) -> None:
     analysis = analyze_run(make_run(returns(100, 200, 480, 300, 500)), thresholds=[150, 501])
     milestones = {found.name: (found.value, found.step, found.seconds) for found in analysis.milestones[2:]}
     assert [(r.value, r.step) for r in analysis.milestones[:2]] == [(150, 200), (501, None)]
@@ -56,38 +56,40 @@ def test_unknown_environment_has_no_solved_milestone(make_run: Any) -> None:
 
 def test_successful_run_has_good_remarks(make_run: Any) -> None:
     run = make_run(returns(10, 400, 500, 500))
-    assert "It completed its 1,000 steps." in remarks(run, "good")
-    assert "It ended at or near its best return: 500.0." in remarks(run, "good")
+    assert "The run completed its 1,000 steps." in remarks(run, "good")
+    assert "The return ended at or near its best: 500.0." in remarks(run, "good")
     assert remarks(run, "problem") == ""
 
 
 def test_drop_of_return_is_reported(make_run: Any) -> None:
     hints = remarks(make_run(returns(0, 100, 20, 30)), "hint")
     assert "The return fell from 100.0 (step 200) to 20.0 (step 300), 80% of its range." in hints
-    assert "It ended 70.0 below its best; checkpoints/best has the better policy." in hints
+    assert "The return ended 70.0 below its best; checkpoints/best has the better policy." in hints
 
 
 @pytest.mark.parametrize(("values", "rises"), [((1, 2, 3), True), ((1, 3, 3), False), ((1, 3, 2), False)])
-def test_run_with_best_last_evaluation_may_improve(make_run: Any, values: tuple[float, ...], rises: bool) -> None:
+def test_longer_training_is_suggested_if_the_last_evaluation_is_the_best(
+    make_run: Any, values: tuple[float, ...], rises: bool
+) -> None:
     assert ("longer training may improve the policy" in remarks(make_run(returns(*values)), "hint")) == rises
 
 
-def test_run_without_improvement_is_a_problem(make_run: Any) -> None:
+def test_run_without_improvement_is_reported_as_a_problem(make_run: Any) -> None:
     assert "The return never rose above its first value, 30.0." in remarks(make_run(returns(30, 20, 10)), "problem")
 
 
 @pytest.mark.parametrize("values", [(500, 500, 500), (500, 480, 500), (500, 490, 495)])
-def test_run_solved_from_the_start_is_not_a_problem(make_run: Any, values: tuple[float, ...]) -> None:
+def test_run_solved_from_the_start_is_not_reported_as_a_problem(make_run: Any, values: tuple[float, ...]) -> None:
     run = make_run(returns(*values))
     assert remarks(run, "problem") == ""
-    assert f"It ended at {values[-1]}.0; the environment counts as solved at 475.0." in remarks(run, "good")
+    assert f"The return ended at {values[-1]}.0; the environment is solved at 475.0." in remarks(run, "good")
 
 
-def test_run_that_falls_from_solved_is_a_problem(make_run: Any) -> None:
+def test_return_falling_below_the_solved_threshold_is_reported_as_a_problem(make_run: Any) -> None:
     assert "never rose above its first value, 500.0" in remarks(make_run(returns(500, 490, 400)), "problem")
 
 
-def test_constant_return_of_unknown_environment_is_a_hint(make_run: Any) -> None:
+def test_constant_return_of_unknown_environment_gives_a_hint(make_run: Any) -> None:
     run = make_run(returns(7, 7, 7), "environment.name=Mine-v0")
     assert remarks(run, "problem") == ""
     assert "The return was 7.000 at the start and at the end, and never higher" in remarks(run, "hint")
@@ -97,27 +99,27 @@ def test_remark_on_failure_has_reason_and_checkpoint(make_run: Any) -> None:
     run = make_run(returns(1), status="failed", steps=400, error="loss/policy is NaN")
     (run.path / "checkpoints" / "failed_400").mkdir(parents=True)
     problems = remarks(run, "problem")
-    assert "It failed at step 400 of 1,000: loss/policy is NaN" in problems
+    assert "The run failed at step 400 of 1,000: loss/policy is NaN" in problems
     assert "The state at the failure is in checkpoints/failed_400." in problems
 
 
 def test_remark_on_stopped_run_has_resume_command(make_run: Any) -> None:
     run = make_run(returns(1), status="stopped", steps=400)
-    assert f"It was stopped at step 400 of 1,000; continue with rl4sys train --resume {run.path}" in remarks(
+    assert f"The run was stopped at step 400 of 1,000; continue with rl4sys train --resume {run.path}" in remarks(
         run, "problem"
     )
 
 
 def test_running_and_killed_runs_are_distinguished(make_run: Any) -> None:
     killed = make_run(status="running")
-    assert "It was interrupted at step 1,000 of 1,000" in remarks(killed, "problem")
+    assert "The run was interrupted at step 1,000 of 1,000" in remarks(killed, "problem")
     with (killed.path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = open_history(killed.path)
-    assert "It is running, at step 1,000 of 1,000; results may still change." in remarks(running, "hint")
+    assert "The run is running, at step 1,000 of 1,000; results may still change." in remarks(running, "hint")
 
 
-def test_nan_metrics_and_refused_steps_are_problems(make_run: Any) -> None:
+def test_nan_metrics_and_refused_steps_are_reported_as_problems(make_run: Any) -> None:
     rows = [
         {"step": 100, "loss/value": 1.0, "learner/refused_steps": 0.0},
         {"step": 200, "loss/value": float("nan"), "learner/refused_steps": 50.0},
@@ -129,7 +131,7 @@ def test_nan_metrics_and_refused_steps_are_problems(make_run: Any) -> None:
 
 def test_missing_metrics_and_evaluations_are_reported(make_run: Any, tmp_path: Path) -> None:
     run = make_run()
-    assert "It has written no metrics yet." in remarks(run, "problem")
+    assert "The run has written no metrics yet." in remarks(run, "problem")
     analysis = analyze_run(run)
     assert analysis.curve is None
     assert analysis.milestones == ()
@@ -186,7 +188,7 @@ def test_alerts_are_reported_once_per_rule(make_run: Any) -> None:
 def test_number_of_resumes_is_reported(make_run: Any) -> None:
     run = make_run(returns(1))
     (run.path / "configs" / "provenance.json").write_text(json.dumps({"resumed": [{}, {}]}))
-    assert "It was resumed 2 times." in remarks(open_history(run.path), "good")
+    assert "The run was resumed 2 times." in remarks(open_history(run.path), "good")
 
 
 def test_fact_rows_have_key_figures_of_run(make_run: Any) -> None:
@@ -202,7 +204,7 @@ def test_fact_rows_have_key_figures_of_run(make_run: Any) -> None:
     assert json.dumps(content, allow_nan=False)
 
 
-def test_returns_share_a_panel_and_other_metrics_have_their_own(make_run: Any) -> None:
+def test_returns_share_one_panel_and_each_other_metric_has_its_own(make_run: Any) -> None:
     rows = [{"step": 1, "evaluation/return": 1.0, "episode/return": 2.0, "loss/value": 3.0, "policy/entropy": 4.0}]
     run = make_run(rows)
     chart = run_chart(run)

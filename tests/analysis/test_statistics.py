@@ -33,7 +33,7 @@ def generator() -> np.random.Generator:
         # Three values: 1/12 of the outer ones and 1/3 of the middle one lie between the quartiles, 1/2 in total.
         ([6.0, 1.0, 2.0], (1 + 6) / 6 + 2 * 4 / 6),
         ([100.0, 2.0, 4.0, -50.0], 3.0),
-        # Five values: 0, 0.15/0.5, 0.2/0.5, 0.15/0.5, 0.
+        # Five values have the weights 0, 0.15/0.5, 0.2/0.5, 0.15/0.5 and 0.
         ([0.0, 10.0, 20.0, 40.0, 1000.0], (0.15 * 10 + 0.2 * 20 + 0.15 * 40) / 0.5),
         (list(range(8)), (2 + 3 + 4 + 5) / 4),
     ],
@@ -50,7 +50,7 @@ def test_interquartile_weights_sum_to_one_and_are_symmetric(count: int) -> None:
     assert (weights >= 0).all()
 
 
-def test_statistics_are_computed_per_point() -> None:
+def test_statistics_are_computed_for_each_point() -> None:
     values = np.array([[1.0, 10.0], [2.0, 30.0], [6.0, 20.0], [9.0, 90.0]])
     assert iqm(values).tolist() == [4.0, 25.0]
     assert median(values).tolist() == [4.0, 25.0]
@@ -65,12 +65,12 @@ def test_bootstrap_resamples_each_stratum_separately() -> None:
     assert set(together[:, 0].tolist()) == {1.0, 3.0, 5.0}
 
 
-def test_bootstrap_in_chunks_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunked_bootstrap_returns_all_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl4sys.analysis.statistics._CHUNK", 10)
     assert bootstrap([column(1.0, 2.0, 3.0)], mean, generator(), resamples=100).shape == (100, 1)
 
 
-def test_percentile_interval_contains_middle_of_samples() -> None:
+def test_percentile_interval_covers_the_central_bootstrap_samples() -> None:
     # Two runs 0 and 1: the mean of a sample is 0, ½, 1 with probabilities ¼, ½, ¼, so the 95% interval is [0, 1].
     low, high = percentile_band([column(0.0, 1.0)], mean, generator(), confidence=0.95)
     assert (low[0], high[0]) == (0.0, 1.0)
@@ -88,14 +88,14 @@ def test_interval_has_nominal_coverage() -> None:
     assert 88 <= covered <= 99
 
 
-def test_interval_depends_only_on_seed() -> None:
+def test_bootstrap_interval_is_determined_by_the_seed() -> None:
     values = [[1.0, 2.0, 4.0, 8.0, 16.0]]
     first, again = estimate(values, iqm, generator()), estimate(values, iqm, generator())
     assert first == again
     assert first.interval != estimate(values, iqm, np.random.default_rng(8)).interval
 
 
-def test_single_run_has_no_interval_and_no_runs_give_nan() -> None:
+def test_single_run_has_no_interval_and_empty_input_gives_nan() -> None:
     assert estimate([[4.0]], iqm, generator()).interval is None
     nothing = estimate([[]], iqm, generator())
     assert nothing.runs == 0
@@ -107,8 +107,8 @@ def test_estimate_ignores_nonfinite_values() -> None:
     assert (found.value, found.runs) == (2.0, 2)
 
 
-def test_probability_of_improvement_counts_pairs() -> None:
-    # 3 > 1, 3 > 2, 3 = 3 (half), 2 > 1, 2 = 2 (half), 2 < 3: 4 of 6.
+def test_probability_of_improvement_is_the_share_of_won_pairs() -> None:
+    # Pairs: 3 > 1, 3 > 2, 3 = 3 (counts half), 2 > 1, 2 = 2 (counts half), 2 < 3: 4 of 6.
     found = probability_of_improvement([3.0, 2.0], [1.0, 2.0, 3.0], generator())
     assert found.value == pytest.approx(4 / 6)
     other_way = probability_of_improvement([1.0, 2.0, 3.0], [3.0, 2.0], generator())

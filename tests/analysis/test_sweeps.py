@@ -32,7 +32,7 @@ FAILED = {**COMPLETED, "status": "failed", "steps": 5, "error": "loss is NaN\nmo
 
 
 def write_sweep(folder: Path, results: dict[tuple[float, float, int], float | None], **settings: Any) -> Path:
-    """Write a sweep with results by (lr, gamma, seed); None for a failed trial."""
+    """Write a sweep with a result for each (lr, gamma, seed), where None means a failed trial, and a waiting trial."""
     rows = []
     for number, ((lr, gamma, seed), result) in enumerate(results.items()):
         changes = {"algorithm.lr": lr, "algorithm.gamma": gamma}
@@ -49,7 +49,7 @@ def write_sweep(folder: Path, results: dict[tuple[float, float, int], float | No
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """2 × 2 grid with two seeds: learning rate adds 100, discount 10, seed 1; one more trial failed."""
+    """Return a sweep with a failed trial. The result is the sum of 100 for lr 0.1, 10 for gamma 0.9, and the seed."""
     results = {
         (lr, gamma, seed): 100.0 * (lr == 0.1) + 10.0 * (gamma == 0.9) + seed
         for lr in (0.1, 0.2)
@@ -80,7 +80,7 @@ def test_minimized_results_are_sorted_ascending(tmp_path: Path) -> None:
     ("summary", "direction", "result"),
     [("best", "minimize", 1.0), ("best", "maximize", 5.0), ("mean", "maximize", 3.0), ("final", "maximize", 5.0)],
 )
-def test_trials_are_scored_by_settings_of_sweep(tmp_path: Path, summary: str, direction: str, result: float) -> None:
+def test_sweep_settings_determine_the_trial_scores(tmp_path: Path, summary: str, direction: str, result: float) -> None:
     folder = write_sweep(tmp_path / "s", {(0.1, 0.9, 0): 5.0}, direction=direction, summary=summary)
     assert read_sweep(folder).completed[0].result == result
 
@@ -135,7 +135,7 @@ def test_failures_are_grouped_by_reason(sweep: Path) -> None:
 def test_too_few_trials_have_no_importance(tmp_path: Path) -> None:
     analysis = analyze_sweep(read_sweep(write_sweep(tmp_path / "s", {(0.1, 0.9, 0): 5.0})))
     assert importance_rows(analysis) == []
-    assert "1 completed trial, at least 4" in importance_notes(analysis)[0]
+    assert "has 1 completed trial, and at least 4" in importance_notes(analysis)[0]
     assert "1 completed trial" in to_page(analysis)
 
 
@@ -151,10 +151,10 @@ def test_folder_without_plan_is_analyzed_by_differing_settings(tmp_path: Path) -
 
 
 def test_empty_folder_and_corrupt_plan_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no runs; give a run, or the folder of a sweep"):
+    with pytest.raises(RunError, match="contains no runs; give a run, or the folder of a sweep"):
         read_sweep(tmp_path)
     (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(RunError, match=r"plan\.json cannot be read: .*; it should list the trials"):
+    with pytest.raises(RunError, match=r"plan\.json cannot be read: .*; expected a JSON object with a list of trials"):
         read_sweep(tmp_path)
 
 

@@ -1,43 +1,6 @@
-"""Trajectories of numbered steps for buffer tests, and helpers that read batches."""
+"""Trajectories of numbered steps for buffer tests, and functions that read batches."""
 
-from __future__ import annotations
+from rl4sys.testing.steps import batches, drain
+from rl4sys.testing.steps import numbered_trajectory as trajectory
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-
-from rl4sys.buffers.base import Batch, Buffer
-from rl4sys.trajectory import Trajectory
-
-
-def trajectory(
-    first: int, steps: int, *, episode: int = 0, offset: int = 0, version: int = 0, end: str = "", goal: float = 0.0
-) -> Trajectory:
-    """Return a trajectory of steps numbered from ``first``; observation, action and reward are the step number.
-
-    The achieved goal is the number of the next step; ``goal`` is the desired goal.
-    """
-    numbers = np.arange(first, first + steps)
-    seen = np.arange(first, first + steps + 1, dtype=np.float32)[:, None]
-    columns = {
-        "obs.state": seen,
-        "obs.achieved_goal": seen.copy(),
-        "obs.desired_goal": np.full_like(seen, goal),
-        "action": numbers,
-        "reward": numbers.astype(np.float32),
-        "log_prob": np.zeros(steps, np.float32),
-    }
-    return Trajectory(version, columns, episode, offset, terminated=end == "terminated", truncated=end == "truncated")
-
-
-def batches(buffer: Buffer, seed: int = 0) -> Iterator[Batch]:
-    """Yield the due batches, and return priorities that depend on the actions as feedback."""
-    for batch in buffer.batches(np.random.default_rng(seed)):
-        yield batch
-        buffer.feedback(batch, {"priority": 1.0 + np.asarray(batch["action"] % 5, np.float64)})
-
-
-def drain(buffer: Buffer, seed: int = 0) -> list[dict[str, Any]]:
-    """Return all due batches as lists."""
-    return [{name: np.array(c).tolist() for name, c in batch.items()} for batch in batches(buffer, seed)]
+__all__ = ["batches", "drain", "trajectory"]

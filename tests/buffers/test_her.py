@@ -79,7 +79,7 @@ def test_relabeled_rewards_match_the_new_goal() -> None:
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("recorded", {52}), ("never", set()), ("reached", None)])
-def test_terminated_option_applies_to_relabeled_steps(rule: str, expected: set[int] | None) -> None:
+def test_terminated_option_sets_the_flag_of_relabeled_steps(rule: str, expected: set[int] | None) -> None:
     buffer = make(ratio=1.0, terminated=rule)
     buffer.add(trajectory(0, 5, episode=1), version=0)
     buffer.add(trajectory(50, 3, episode=2, end="terminated"), version=0)
@@ -147,7 +147,8 @@ def test_goal_reward_of_the_environment_is_used() -> None:
 
 def test_missing_goal_reward_is_rejected() -> None:
     with pytest.raises(
-        ConfigError, match=r"buffer.reward is 'environment', but the environment has no goal reward; use 'distance'"
+        ConfigError,
+        match=r"buffer.reward is 'environment', but the environment has no goal reward; set .* to one of: distance",
     ):
         make(reward="environment")
     with pytest.raises(ConfigError, match="no goal reward is named 'distanse'; did you mean distance"):
@@ -163,7 +164,8 @@ def test_unvectorized_goal_reward_is_rejected() -> None:
     resources = BufferResources(goal_reward=lambda achieved, desired: np.float32(1))
     with pytest.raises(
         SpecError,
-        match=r"the goal reward of 5 goals has shape \(\); expected \(5,\): it must accept one goal per row",
+        match=r"the goal reward function returned shape \(\) for 5 goals; expected \(5,\)\. "
+        r"The function must accept one goal per row",
     ):
         draw(filled(ratio=1.0, reward="environment", resources=resources), rows=5)
 

@@ -84,7 +84,7 @@ def test_overwritten_steps_are_neither_sampled_nor_updated() -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 40, 1000])
-def test_all_stored_steps_can_be_sampled_when_the_ring_wraps(steps: int) -> None:
+def test_all_stored_steps_can_be_sampled_after_the_ring_wraps(steps: int) -> None:
     buffer = make(size=17)
     buffer.add(trajectory(0, 5), version=0)
     buffer.add(trajectory(5, steps, episode=1), version=0)
@@ -92,7 +92,7 @@ def test_all_stored_steps_can_be_sampled_when_the_ring_wraps(steps: int) -> None
     assert set(draw(buffer)["action"].tolist()) == set(range(5 + steps - stored, 5 + steps))
 
 
-def test_n_step_sums_equal_uniform_replay() -> None:
+def test_n_step_returns_match_hand_computed_values() -> None:
     buffer = make(n_step=3)
     for step in range(4):
         buffer.add(trajectory(step, 1, episode=1, offset=step, end="terminated" * (step == 3)), version=0)
@@ -115,7 +115,7 @@ def test_missing_priorities_are_rejected() -> None:
         buffer.feedback({}, {"other": np.ones(2)})
 
 
-def test_native_and_numpy_tree_sample_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_and_numpy_sum_trees_give_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     native = make(size=50, rows=8)
     monkeypatch.setattr("rl4sys.buffers.prioritized.SumTree", NumpySumTree)
     reference = make(size=50, rows=8)
@@ -149,5 +149,5 @@ def test_on_policy_algorithms_reject_prioritized_replay() -> None:
         networks={},
         buffer=parse_buffer({"type": "prioritized", "size": 100}, "ppo"),
     )
-    with pytest.raises(ConfigError, match="'prioritized', but ppo cannot learn from it; use trajectory"):
+    with pytest.raises(ConfigError, match="'prioritized', but ppo does not support this buffer type; use 'trajectory'"):
         build_learner(Spec({"state": Box((1,))}, Discrete(2)), config, seed=1)

@@ -95,7 +95,7 @@ def test_restored_ring_continues_identically(
         feed([one, other], more)
 
 
-def test_frame_stacks_survive_overwritten_steps() -> None:
+def test_frame_stacks_are_correct_after_their_first_steps_are_overwritten() -> None:
     whole, single = ring(60), ring(60, unstack=True)
     for storage in (whole, single):
         storage.add(stacked(1000, 2, episode=1))
@@ -118,7 +118,7 @@ def test_each_observation_is_stored_once() -> None:
     assert single._columns["obs.image"].nbytes == slots_for(10_000) * 4 * 2
 
 
-def test_observation_may_differ_between_trajectories_of_an_episode() -> None:
+def test_trajectory_may_start_with_another_observation_than_the_last_one_ended_with() -> None:
     storage = ring(100)
     storage.add(stacked(0, 2))
     other = stacked(2, 2, offset=2)
@@ -145,7 +145,9 @@ def test_images_without_shifted_frames_are_rejected() -> None:
     piece = stacked(0, 5)
     piece.columns["obs.image"][3] = 7  # type: ignore[index]
     storage = ring(100, unstack=True)
-    with pytest.raises(SpecError, match=r"obs.image does not shift by one frame .*; set buffer.unstack: false"):
+    with pytest.raises(
+        SpecError, match=r"obs.image is not a stack of frames that shifts by one frame .*; set buffer.unstack: false"
+    ):
         storage.add(piece)
     assert storage.seen == 0
 
@@ -154,20 +156,21 @@ def test_checkpoint_with_a_different_buffer_size_is_rejected() -> None:
     one, other = ring(100), ring(101)
     one.add(stacked(0, 2))
     with pytest.raises(
-        CheckpointError, match=r"has a buffer of 100 steps, but buffer.size is 101; resume with the size"
+        CheckpointError,
+        match=r"has a buffer of 100 steps, but buffer.size is 101; resume with the buffer.size of the checkpoint",
     ):
         other.restore(one.state())
 
 
 @pytest.mark.parametrize("capacity", [1, 15, 16, 17, 1000, 4096, 100_000])
-def test_ring_consists_of_few_whole_blocks(capacity: int) -> None:
+def test_ring_has_at_most_300_whole_blocks(capacity: int) -> None:
     slots, block = slots_for(capacity), block_size(capacity)
     assert slots % block == 0
     assert slots >= capacity + block
     assert slots / block <= 300
 
 
-def test_disk_columns_are_unnamed_files(tmp_path: Path) -> None:
+def test_columns_on_disk_are_unnamed_files(tmp_path: Path) -> None:
     column = allocator("disk", tmp_path)((1000, 3), np.dtype(np.float32))
     column[5] = 1.0
     assert column.sum() == 3.0

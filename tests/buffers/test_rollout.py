@@ -10,7 +10,7 @@ from rl4sys.buffers.rollout import Rollout, RolloutConfig
 from .steps import drain, trajectory
 
 
-def test_rollout_is_ordered_and_then_discarded() -> None:
+def test_rollout_keeps_the_order_of_steps_and_is_then_discarded() -> None:
     buffer = Rollout(RolloutConfig(type="trajectory", size=8), Demand())
     buffer.add(trajectory(0, 3, end="terminated"), version=0)
     buffer.add(trajectory(3, 4, episode=1, end="truncated"), version=0)
@@ -63,7 +63,7 @@ def test_rollout_is_complete_after_the_configured_episodes() -> None:
     assert drain(buffer) == [], "the count restarts with each rollout"
 
 
-def test_rollout_with_episodes_is_also_complete_at_its_size() -> None:
+def test_rollout_with_episode_limit_is_also_complete_at_its_size() -> None:
     buffer = by_episodes(2, size=5)
     buffer.add(trajectory(0, 6), version=0)
     assert buffer.steps_to_next_update() == 1

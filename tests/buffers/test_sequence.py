@@ -30,7 +30,7 @@ def windows(batch: Batch) -> set[tuple[int, ...]]:
 
 def test_windows_continue_across_trajectories() -> None:
     buffer = make()
-    # Two systems alternate, in trajectories of one step.
+    # Trajectories of two environments alternate; each trajectory has one step.
     for step in range(6):
         buffer.add(trajectory(step, 1, episode=1, offset=step), version=0)
         buffer.add(trajectory(50 + step, 1, episode=2, offset=step), version=0)
@@ -87,7 +87,7 @@ def test_gap_in_an_episode_starts_a_new_chain() -> None:
     length=st.integers(1, 9),
     cross=st.booleans(),
 )
-def test_windows_follow_episodes_when_the_ring_wraps(
+def test_windows_follow_episodes_after_the_ring_wraps(
     pieces: list[tuple[int, int, bool]], length: int, cross: bool
 ) -> None:
     buffer = make(length=length, size=23, cross_episodes=cross)

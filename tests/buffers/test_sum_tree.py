@@ -47,10 +47,10 @@ def test_find_returns_the_leaf_whose_interval_contains_a_value(make_tree: Callab
     tree.set(np.arange(5), np.array([1.0, 0.0, 2.0, 4.0, 0.0]))
     assert tree.total == 7.0
     assert tree.find(np.array([0.0, 0.99, 1.0, 2.99, 3.0, 6.99])).tolist() == [0, 0, 2, 2, 3, 3]
-    assert tree.find(np.array([7.0, 8.0])).tolist() == [3, 3], "a leaf without priority is never found"
+    assert tree.find(np.array([7.0, 8.0])).tolist() == [3, 3], "a leaf with priority 0 is never returned"
 
 
-def test_sums_depend_only_on_current_priorities(make_tree: Callable[[int], Any]) -> None:
+def test_sum_tree_depends_only_on_current_priorities(make_tree: Callable[[int], Any]) -> None:
     rng = np.random.default_rng(0)
     priorities = rng.exponential(size=100)
     in_order, shuffled = make_tree(100), make_tree(100)
@@ -75,5 +75,5 @@ def test_invalid_priorities_are_rejected(
         make_tree(0)
 
 
-def test_tree_bytes_match_the_nodes() -> None:
+def test_tree_bytes_equal_the_size_of_the_nodes() -> None:
     assert all(tree_bytes(n) == NumpySumTree(n)._nodes.nbytes for n in (1, 2, 3, 64, 65))

@@ -40,7 +40,7 @@ def test_stored_steps_are_sampled_uniformly() -> None:
 
 def test_n_step_sums_continue_across_trajectories() -> None:
     buffer = replay(n_step=3, gamma=0.5)
-    # Two episodes arrive alternately, as from two environments, in trajectories of one step.
+    # Trajectories of two episodes alternate, as from two environments; each trajectory has one step.
     for step in range(4):
         end = "terminated" if step == 3 else ""
         buffer.add(trajectory(step, 1, episode=1, offset=step, end=end), version=0)
@@ -75,7 +75,7 @@ def test_truncation_ends_n_step_sum_without_termination() -> None:
     lengths=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=40),
     n_step=st.integers(1, 5),
 )
-def test_n_step_sums_never_mix_episodes_when_the_ring_wraps(lengths: list[tuple[int, int]], n_step: int) -> None:
+def test_n_step_sums_never_mix_episodes_after_the_ring_wraps(lengths: list[tuple[int, int]], n_step: int) -> None:
     buffer = replay(size=23, n_step=n_step, gamma=1.0)
     offsets = [0, 0, 0]
     for episode, steps in lengths:
@@ -92,7 +92,7 @@ def test_n_step_sums_never_mix_episodes_when_the_ring_wraps(lengths: list[tuple[
     np.testing.assert_array_equal(batch["reward"], steps * start + steps * (steps - 1) / 2)
 
 
-def test_trajectory_longer_than_ring_keeps_its_newest_steps() -> None:
+def test_newest_steps_of_a_trajectory_longer_than_the_ring_are_stored() -> None:
     buffer = replay(size=10, n_step=2, gamma=1.0)
     assert buffer.add(trajectory(0, 37), version=0) == 37
     batch = one_batch(buffer)
@@ -100,7 +100,7 @@ def test_trajectory_longer_than_ring_keeps_its_newest_steps() -> None:
     assert (batch["next_obs.state"][:, 0] - batch["action"] <= 2).all()
 
 
-def test_overwritten_unfinished_episodes_are_forgotten() -> None:
+def test_overwritten_unfinished_episodes_are_no_longer_tracked() -> None:
     buffer = replay(size=10)
     for episode in range(1000):
         buffer.add(trajectory(episode, 1, episode=episode), version=0)

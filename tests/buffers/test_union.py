@@ -66,7 +66,7 @@ def test_new_steps_are_added_to_the_receiving_pool() -> None:
     assert drawn[drawn < 1000].min() >= 160
 
 
-def test_priorities_are_routed_to_their_pool() -> None:
+def test_priority_feedback_is_passed_to_the_pool_of_each_row() -> None:
     buffer = make(own="prioritized")
     buffer.add(trajectory(0, 10), version=0)
     batch = one_batch(buffer)
@@ -97,7 +97,7 @@ def test_priorities_of_a_pool_do_not_affect_other_pools() -> None:
         ({"pools": {}}, "pools"),
         (
             {"pools": {"own": {"share": 1, "buffer": {"type": "trajectory", "size": 1}}}},
-            "the buffer of a pool must be one of uniform, prior",
+            "the buffer type of a pool is 'trajectory'; expected one of uniform, prior",
         ),
         ({"pools": {"own": {"share": 1, "buffer": {"sise": 1}}}}, "sise is not a setting; did you mean size"),
         ({"pools": {"own": {"share": 0, "buffer": {"size": 1}}}}, "share"),
@@ -124,5 +124,7 @@ def test_pool_size_defaults_to_the_union_size() -> None:
 
 def test_trajectories_for_an_unknown_pool_are_rejected() -> None:
     config = UnionConfig(type="union", pools={"own": {"share": 1, "buffer": {"size": 5}}})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"trajectories were given for the unknown pool 'x'; buffer.pools has: own"):
+    with pytest.raises(
+        ConfigError, match=r"trajectories were given for pool 'x', but buffer.pools has no such pool; pools: own"
+    ):
         Union(config, Demand(resources=BufferResources(pools={"x": []})))

@@ -1,4 +1,4 @@
-"""Fixtures that call the command line in this process."""
+"""Fixtures that call ``rl4sys`` commands in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rl4sys check-env``."""
+"""Tests of the command ``rl4sys check-env``."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Broken(gymnasium.Env):
 """
 
 
-def test_environment_is_checked_by_name(rl4sys: Rl4sys) -> None:
+def test_check_env_accepts_environment_name(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "CartPole-v1", "--steps", "30")
     assert (outcome.exit_code, outcome.out) == (0, "CartPole-v1: no problems found\n")
 
 
-def test_environment_settings_can_be_changed(rl4sys: Rl4sys) -> None:
+def test_check_env_accepts_changed_settings(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "BipedalWalker-v3", "--steps", "60")
     assert (outcome.exit_code, outcome.out[:28]) == (0, "warning: reset(seed) does no")
     assert rl4sys("check-env", "BipedalWalker-v3", "remake=true", "--steps", "60").out.endswith("no problems found\n")
 
 
-def test_custom_environment_is_checked_by_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_check_env_accepts_config_with_plugin(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     (tmp_path / "own.yaml").write_text("plugins: [broken.py]\nenvironment: {name: broken_walk}\n")
     outcome = rl4sys("check-env", "own.yaml")
@@ -43,7 +43,7 @@ def test_custom_environment_is_checked_by_config(rl4sys: Rl4sys, tmp_path: Path)
     assert rl4sys("check-env", "own.yaml", "options.reward=1.5").exit_code == 0
 
 
-def test_unknown_environment_is_explained(rl4sys: Rl4sys) -> None:
+def test_unknown_environment_is_rejected_with_suggestion(rl4sys: Rl4sys) -> None:
     outcome = rl4sys("check-env", "CartPol-v1")
     assert outcome.exit_code == 2
     assert "did you mean CartPole-v1?" in outcome.err

@@ -1,4 +1,4 @@
-"""The commands train, evaluate and config, and resuming after kills."""
+"""Tests of the commands train, evaluate and config, and of resuming killed runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def content_and_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_resume_of_finished_run_changes_nothing(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_resume_of_finished_run_changes_no_file(rl4sys: Rl4sys, finished_run: Path) -> None:
     before = content_and_times(finished_run)
     outcome = rl4sys("train", "--resume", finished_run)
     assert outcome.exit_code == 0
@@ -108,7 +108,7 @@ def test_dry_run_shows_the_plan_without_training(rl4sys: Rl4sys, small_file: Pat
     assert not (tmp_path / "experiments").exists()
 
 
-def test_training_ends_with_a_summary(rl4sys: Rl4sys, small_file: Path) -> None:
+def test_train_prints_a_summary_at_the_end(rl4sys: Rl4sys, small_file: Path) -> None:
     outcome = rl4sys("train", small_file, "logging.terminal=true")
     assert re.search(r"evaluation return │ \d+\.\d ± \d+\.\d", outcome.out)
     assert re.search(r"steps\s+│ 960 \([\d,]+ per second\)", outcome.out)
@@ -124,14 +124,14 @@ def test_evaluate_reproduces_last_evaluation_of_training(rl4sys: Rl4sys, finishe
     assert len(result["returns"]) == len(result["lengths"]) == 2
 
 
-def test_evaluate_shows_a_table(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_evaluate_prints_mean_return_in_a_table(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("evaluate", finished_run, "--episodes", "3", "--checkpoint", "best")
     assert re.search(r"mean return\s+│ \d+\.\d+ ± ", outcome.out)
 
 
 @pytest.fixture
 def live_run(finished_run: Path) -> Path:
-    """Policy of a server whose checkpoint is older than versions 7 and 12, with version 13 not stored yet."""
+    """Hosted policy at version 13, with stored versions 7 and 12 and an older checkpoint."""
     (finished_run / "configs/live.json").write_text("{}")
     (finished_run / "versions").mkdir()
     snapshot = Snapshot.from_bytes((finished_run / "checkpoints/latest/policy.safetensors").read_bytes())
@@ -144,13 +144,13 @@ def live_run(finished_run: Path) -> Path:
     return finished_run
 
 
-def test_newest_version_of_a_servers_policy_is_evaluated(rl4sys: Rl4sys, live_run: Path) -> None:
+def test_evaluate_uses_newest_stored_version_of_hosted_policy(rl4sys: Rl4sys, live_run: Path) -> None:
     outcome = rl4sys("evaluate", live_run, "--episodes", "2")
     assert re.search(rf"{live_run.name},\s+version_12\s", outcome.out)
-    assert "version_12 holds version 12 of the policy, but the server is at version 13" in outcome.err
+    assert "version_12 contains version 12 of the policy, but the server is at version 13" in outcome.err
 
 
-def test_stored_version_can_be_chosen(rl4sys: Rl4sys, live_run: Path) -> None:
+def test_evaluate_accepts_stored_version_of_hosted_policy(rl4sys: Rl4sys, live_run: Path) -> None:
     outcome = rl4sys("evaluate", live_run, "--episodes", "2", "--checkpoint", "version_7", "--json")
     assert json.loads(outcome.out)["checkpoint"] == "version_7"
     refused = rl4sys("evaluate", live_run, "--checkpoint", "version_8")
@@ -159,7 +159,7 @@ def test_stored_version_can_be_chosen(rl4sys: Rl4sys, live_run: Path) -> None:
     assert "stored versions: version_7, version_12" in refused.err
 
 
-def test_checkpoint_older_than_the_server_is_noted(rl4sys: Rl4sys, live_run: Path) -> None:
+def test_evaluate_notes_that_server_has_newer_version(rl4sys: Rl4sys, live_run: Path) -> None:
     outcome = rl4sys("evaluate", live_run, "--episodes", "2", "--checkpoint", "latest", "--json")
     assert json.loads(outcome.out)["checkpoint"].startswith("step_")
     assert "but the server is at version 13; use --checkpoint version_12" in outcome.err
@@ -169,7 +169,7 @@ def test_finished_run_can_be_extended(rl4sys: Rl4sys, finished_run: Path) -> Non
     outcome = rl4sys("train", "--resume", finished_run, "--total-timesteps", "500")
     assert outcome.exit_code == 0, outcome.err
     assert json.loads((finished_run / "status.json").read_text())["steps"] >= 500
-    assert "training.total_timesteps changed from 200 to 500; schedules now end there" in outcome.out
+    assert "training.total_timesteps changed from 200 to 500; schedules now end at step 500" in outcome.out
     provenance = json.loads((finished_run / "configs/provenance.json").read_text())
     assert "500" in provenance["resumed"][0]["command"]
 
@@ -188,7 +188,7 @@ def test_dry_run_of_resume_changes_no_file(rl4sys: Rl4sys, finished_run: Path) -
     assert {path: path.read_bytes() for path in finished_run.rglob("*") if path.is_file()} == before
 
 
-def test_root_may_contain_brackets(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
+def test_path_of_root_may_contain_brackets(rl4sys: Rl4sys, small_file: Path, tmp_path: Path) -> None:
     arguments = ["logging.terminal=true", "training.total_timesteps=100", "--root", str(tmp_path / "[/x]")]
     outcome = rl4sys("train", small_file, *arguments)
     assert outcome.exit_code == 0
@@ -200,12 +200,12 @@ def test_seed_with_leading_zero_is_decimal(rl4sys: Rl4sys, small_file: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["ppo_cartpole", "ppo_lunarlander", "ppo_pendulum", "dqn_cartpole"])
-def test_shipped_experiments_pass_the_check(rl4sys: Rl4sys, name: str) -> None:
+def test_shipped_experiments_pass_config_check(rl4sys: Rl4sys, name: str) -> None:
     assert rl4sys("config", "check", name).out == f"{name}: ok\n"
     assert name in rl4sys("config", "list").out
 
 
-def test_config_show_round_trips(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_output_of_config_show_reads_back_unchanged(rl4sys: Rl4sys, tmp_path: Path) -> None:
     shown = rl4sys("config", "show", "dqn_cartpole", "algorithm.n_step=3").out
     (tmp_path / "again.yaml").write_text(shown)
     assert yaml.safe_load(shown)["algorithm"]["n_step"] == 3
@@ -229,7 +229,7 @@ def test_commands_have_help(rl4sys: Rl4sys, command: list[str]) -> None:
     assert len(outcome.out.splitlines()) > 5
 
 
-def test_version_is_shown(rl4sys: Rl4sys) -> None:
+def test_version_option_prints_the_version(rl4sys: Rl4sys) -> None:
     assert re.fullmatch(r"rl4sys \d+\.\d+\.\d+\n", rl4sys("--version").out)
 
 
@@ -246,7 +246,7 @@ def content(run: Path) -> dict[str, str]:
 
 
 def wait_for_steps(run_root: Path, steps: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the run has reached ``steps``, independent of the speed of the machine."""
+    """Wait until the run has reached ``steps`` or its process has ended."""
     while process.poll() is None:
         statuses = list(run_root.glob("*/status.json"))
         if statuses and json.loads(statuses[0].read_text())["steps"] >= steps:
@@ -273,7 +273,7 @@ def test_resume_is_bit_exact_after_sigkill(tmp_path: Path, algorithm: str) -> No
     assert content(killed) == content(straight)
 
 
-def test_interrupt_saves_and_prints_the_resume_command(tmp_path: Path) -> None:
+def test_interrupt_saves_checkpoint_and_prints_resume_command(tmp_path: Path) -> None:
     config = tmp_path / "small.yaml"
     config.write_text(to_yaml(SMALL["ppo"]))
     command = [sys.executable, "-m", "rl4sys.cli.main", "train", str(config), "logging.terminal=true"]
@@ -304,7 +304,7 @@ run_params: {seed: 7, checkpoint_frequency: 50}
 """
 
 
-def test_variant_file_is_trained_with_one_note_of_its_changes(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_softlearning_variant_trains_with_one_note(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "variant.yaml").write_text(VARIANT)
     outcome = rl4sys("train", "variant.yaml", "algorithm.lr=2e-3", "--seed", "8")
     assert outcome.exit_code == 0, outcome.err
@@ -320,7 +320,7 @@ def test_variant_file_is_trained_with_one_note_of_its_changes(rl4sys: Rl4sys, tm
     assert settings["training"]["total_timesteps"] == 100
 
 
-def test_variant_file_is_shown_checked_and_swept(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_config_and_sweep_commands_accept_softlearning_variant(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "variant.yaml").write_text(VARIANT)
     shown = rl4sys("config", "show", "variant.yaml", "algorithm.gamma=0.9")
     assert yaml.safe_load(shown.out)["algorithm"]["gamma"] == 0.9

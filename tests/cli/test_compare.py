@@ -1,4 +1,4 @@
-"""``rl4sys compare``."""
+"""Tests of the command ``rl4sys compare``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_results_probabilities_and_differing_settings_are_shown(rl4sys: Rl4sys, root: Path) -> None:
+def test_compare_shows_results_probabilities_and_differing_settings(rl4sys: Rl4sys, root: Path) -> None:
     outcome = rl4sys("compare", "ppo", "fast")
     assert outcome.exit_code == 0, outcome.err
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
@@ -32,7 +32,7 @@ def test_results_probabilities_and_differing_settings_are_shown(rl4sys: Rl4sys, 
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])
-def test_no_value_is_lost_on_a_narrow_terminal(
+def test_narrow_terminal_truncates_no_value(
     rl4sys: Rl4sys, root: Path, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     arguments = ["compare", "ppo", "fast", "--by", "run", "--metrics", "reward"]
@@ -43,16 +43,16 @@ def test_no_value_is_lost_on_a_narrow_terminal(
     assert narrow.split() == wide.split()
 
 
-def test_debug_runs_are_compared_only_if_named(rl4sys: Rl4sys, root: Path) -> None:
+def test_debug_runs_are_compared_only_if_given_by_path(rl4sys: Rl4sys, root: Path) -> None:
     tried = write_run(root / "ppo_tried", returns(500), ["experiment.name=ppo", "experiment.tags=[debug]"])
     outcome = rl4sys("compare", "ppo", "--json")
     assert len(json.loads(outcome.out)["groups"][0]["runs"]) == 3
-    assert "left out: ppo_tried (a debug run)" in outcome.err
+    assert "skipped: ppo_tried (a debug run)" in outcome.err
     named = json.loads(rl4sys("compare", tried, "--json").out)
     assert [run["run"] for run in named["groups"][0]["runs"]] == [str(tried)]
 
 
-def test_plot_and_html_are_written(rl4sys: Rl4sys, root: Path, tmp_path: Path) -> None:
+def test_compare_writes_plot_and_html_files(rl4sys: Rl4sys, root: Path, tmp_path: Path) -> None:
     outcome = rl4sys("compare", "ppo", "fast", "--plot", "out/curves.png", "--html", "out/page.html", "--smooth", "3")
     assert outcome.exit_code == 0, outcome.err
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -60,7 +60,7 @@ def test_plot_and_html_are_written(rl4sys: Rl4sys, root: Path, tmp_path: Path) -
     assert "curves written to out/curves.png" in outcome.err
 
 
-def test_json_is_the_only_output(rl4sys: Rl4sys, root: Path) -> None:
+def test_json_option_prints_only_json(rl4sys: Rl4sys, root: Path) -> None:
     outcome = rl4sys("compare", "ppo", "--json", "--statistic", "median", "--plot", "a.svg")
     result = json.loads(outcome.out)
     assert result["statistic"] == "median"
@@ -72,11 +72,11 @@ def test_runs_can_be_grouped_by_argument(rl4sys: Rl4sys, root: Path) -> None:
     assert [(group["group"], len(group["runs"])) for group in result["groups"]] == [("*_*", 5)]
 
 
-def test_incomplete_runs_can_be_excluded(rl4sys: Rl4sys, root: Path) -> None:
+def test_completed_option_excludes_failed_runs(rl4sys: Rl4sys, root: Path) -> None:
     write_run(root / "ppo_late", returns(1), ["experiment.name=ppo"], status={"status": "failed"})
     outcome = rl4sys("compare", "ppo", "--completed", "--json")
     assert len(json.loads(outcome.out)["groups"][0]["runs"]) == 3
-    assert "left out: ppo_late (failed)" in outcome.err
+    assert "skipped: ppo_late (failed)" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_incomplete_runs_can_be_excluded(rl4sys: Rl4sys, root: Path) -> None:
         (["ppo", "--metrics", "evaluation/retrun"], "did you mean evaluation/return?"),
         (["ppo", "--metrics", ","], "--metrics is empty; expected metric names, such as reward,loss"),
         (["ppo", "--by", "algorithm.lrr"], "did you mean algorithm.lr?"),
-        (["ppo", "--plot", "a.gif"], "should end in .png, .svg or .pdf"),
+        (["ppo", "--plot", "a.gif"], "expected a file name that ends in .png, .svg or .pdf"),
         (["ppo", "--statistic", "best"], "unknown statistic 'best'"),
     ],
 )
-def test_invalid_arguments_are_explained(rl4sys: Rl4sys, root: Path, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(rl4sys: Rl4sys, root: Path, arguments: list[str], message: str) -> None:
     outcome = rl4sys("compare", *arguments)
     assert outcome.exit_code == 2
     assert message in outcome.err

@@ -1,4 +1,4 @@
-"""Commands that the display suggests after a training."""
+"""Tests of the commands that ``rl4sys train`` suggests after training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rl4sys.cli.views.display import _command
 
 
-def test_suggested_command_exists_for_every_way_of_starting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_off_the_path_is_suggested_with_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environment, scripts = tmp_path / "bin", tmp_path / "scripts"
     for folder in (environment, scripts):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Experiments described by command-line options."""
+"""Tests of experiments that command-line options define instead of a config file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl4sys.cli.experiment_options import ExperimentOptions
 from rl4sys.config import load, parse, shipped_names
 from rl4sys.environments.base import step_limit
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 
 from .conftest import Rl4sys
 
@@ -31,10 +31,10 @@ REPLACED = "HalfCheetah-v3 is not available in this version of Gymnasium; using 
         (None, "HalfCheetah-v5", []),
     ],
 )
-def test_unavailable_version_is_replaced_with_a_note(task: str | None, taken: str, noted: list[str]) -> None:
+def test_unavailable_environment_version_is_replaced(task: str | None, taken: str, noted: list[str]) -> None:
     notes: list[str] = []
     settings = ExperimentOptions("SAC", "gym", "HalfCheetah", task).to_settings(notes.append)
-    assert settings["environment"] == {"name": taken, "wrapper": "gym"}
+    assert settings["environment"] == {"name": taken, "family": "gym"}
     assert settings["algorithm"]["name"] == "sac"
     assert settings["network"]["actor"]["hidden_dims"] == [256, 256], "the shipped settings of the algorithm"
     assert settings["training"]["num_eval_episodes"] == 5, "the shipped settings of the environment"
@@ -43,7 +43,7 @@ def test_unavailable_version_is_replaced_with_a_note(task: str | None, taken: st
 
 def test_universe_and_algorithm_variant_can_be_chosen_by_options() -> None:
     settings = ExperimentOptions("QR-DQN", "dm_control", "walker", "walk").to_settings(print)
-    assert settings["environment"] == {"wrapper": "dm_control", "name": "walker-walk"}
+    assert settings["environment"] == {"family": "dm_control", "name": "walker-walk"}
     assert settings["algorithm"]["name"] == "qr_dqn"
     assert settings["network"]["critic"]["hidden_dims"] == [256, 256]
 
@@ -92,7 +92,7 @@ def shipped_environments() -> list[str]:
 
 
 @pytest.mark.parametrize("name", shipped_environments())
-def test_shipped_environment_can_be_made(name: str) -> None:
+def test_shipped_environment_can_be_created(name: str) -> None:
     settings = load(f"environments/{name}")
     if "plugins" in settings:
         pytest.importorskip(settings["plugins"][0])
@@ -118,7 +118,7 @@ def test_experiment_without_config_trains(rl4sys: Rl4sys, tmp_path: Path) -> Non
 MISTAKES = {
     "config and options": (
         ["ppo_cartpole", "--algorithm", "SAC"],
-        "--algorithm cannot be combined with the config ppo_cartpole; change its settings instead",
+        "--algorithm cannot be combined with the config 'ppo_cartpole'; change settings of the config instead",
     ),
     "no domain": (["--algorithm", "SAC"], "--domain, such as HalfCheetah, is missing"),
     "no algorithm": (["--domain", "CartPole"], "--algorithm, such as SAC, is missing"),
@@ -128,9 +128,9 @@ MISTAKES = {
     ),
     "two GPUs": (
         ["ppo_cartpole", "--gpus", "2"],
-        "and a run trains on one at most. Use --gpus 1, or --gpus 0 for the CPU",
+        "; use --gpus 1, or --gpus 0 for the CPU",
     ),
-    "nothing": ([], "no config given"),
+    "no arguments": ([], "no config given"),
 }
 
 

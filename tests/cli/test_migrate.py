@@ -1,4 +1,4 @@
-"""``rl4sys config migrate``: configs in the current format, with comments kept."""
+"""Tests of ``rl4sys config migrate``, which converts configs to the current format and keeps comments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_migration_keeps_comments_and_lists_changes(rl4sys: Rl4sys, old: Path) -
     assert old.read_text() == OLD
 
 
-def test_result_is_written_to_output_or_in_place_and_shown_as_diff(rl4sys: Rl4sys, old: Path, tmp_path: Path) -> None:
+def test_output_in_place_and_diff_options_give_the_migrated_config(rl4sys: Rl4sys, old: Path, tmp_path: Path) -> None:
     assert rl4sys("config", "migrate", old, "--output", tmp_path / "new.yaml").out == ""
     assert (tmp_path / "new.yaml").read_text() == NEW
     shown = rl4sys("config", "migrate", old, "--in-place", "--diff").out
@@ -90,7 +90,7 @@ def test_result_is_written_to_output_or_in_place_and_shown_as_diff(rl4sys: Rl4sy
     assert old.read_text() == NEW
 
 
-def test_keys_are_migrated_for_algorithm_of_extended_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_migration_uses_algorithm_of_extended_config(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "extends: [algorithms/dqn, environments/cartpole]\nalgorithm: {batch_size: 32, learning_rate: 1e-3}\n"
     )
@@ -139,7 +139,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_invalid_config_is_reported_and_not_written(rl4sys: Rl4sys, tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_config_is_not_migrated(rl4sys: Rl4sys, tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     outcome = rl4sys("config", "migrate", path, "--in-place")
@@ -148,7 +148,7 @@ def test_invalid_config_is_reported_and_not_written(rl4sys: Rl4sys, tmp_path: Pa
     assert path.read_text() == text
 
 
-def test_error_lists_the_changes_made(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_migration_error_lists_the_changes(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("algo: ppo\nenv: CartPole-v1\nfoo: 1\n")
     assert rl4sys("config", "migrate", "bad.yaml").err.endswith(
         "Changes made:\n  algo → algorithm.name\n  env → environment.name\n  version: 1\n"
@@ -164,8 +164,8 @@ def test_unreadable_and_unwritable_files_are_reported(rl4sys: Rl4sys, old: Path)
     )
 
 
-def test_uneditable_text_is_rewritten_without_comments() -> None:
-    """An alias refers to settings written elsewhere, so it cannot be edited in place."""
+def test_yaml_with_alias_is_rewritten_without_comments() -> None:
+    """Settings that a YAML alias refers to cannot be edited in place."""
     text = "base: &base {a: 1}  # shared\nmine: *base\n"
     settings = {"version": 1, "base": {"a": 1}, "mine": {"b": 1}}
     changed, kept = rewrite_yaml(text, [Change(None, "version", 1), Change("mine.a", "mine.b", 1)], settings)
@@ -185,12 +185,12 @@ def test_uneditable_text_is_rewritten_without_comments() -> None:
         ("a:\n  x: 1\n  y: 2\nb: {z: 1}", Change("a.x", "b.x", 1), "a:\n  y: 2\nb: {z: 1, x: 1}\n"),
     ],
 )
-def test_text_is_edited_in_place(text: str, change: Change, expected: str) -> None:
+def test_yaml_text_is_edited_in_place(text: str, change: Change, expected: str) -> None:
     changed, kept = rewrite_yaml(text, [change], yaml.safe_load(expected))
     assert (changed, kept) == (expected, True)
 
 
-def test_migrated_config_passes_the_check(rl4sys: Rl4sys, old: Path) -> None:
+def test_migrated_config_passes_config_check(rl4sys: Rl4sys, old: Path) -> None:
     assert rl4sys("config", "migrate", old, "--in-place").exit_code == 0
     assert load(old)["training"] == {"total_timesteps": 1000}
     assert rl4sys("config", "check", old).out == f"{old}: ok\n"

@@ -1,4 +1,4 @@
-"""``rl4sys monitor`` without a terminal, and terminal plots."""
+"""Tests of ``rl4sys monitor`` without a terminal, and of terminal plots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rl4sys.cli.commands.monitor import MonitoredRuns
-from rl4sys.cli.views.text_plots import figure, plot, sparkline
+from rl4sys.cli.views.text_plots import format_compact, plot, sparkline
 
 from ..runs.test_monitor import RUNNING, add_rows, alert, write_run
 from .conftest import Rl4sys
@@ -32,7 +32,7 @@ def test_folder_without_runs_suggests_a_command(rl4sys: Rl4sys) -> None:
     assert rl4sys("monitor", "--json").out == "[]\n"
 
 
-def test_runs_are_listed_with_their_problems(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_monitor_lists_runs_with_problems(rl4sys: Rl4sys, tmp_path: Path) -> None:
     write_run(tmp_path / "experiments/pole_1", ENDED, rows())
     dead = write_run(tmp_path / "experiments/sweep/pole_2", RUNNING, rows(5))
     (dead / "alerts.jsonl").write_text(alert("nan", "firing"))
@@ -46,7 +46,7 @@ def test_runs_are_listed_with_their_problems(rl4sys: Rl4sys, tmp_path: Path) -> 
     assert lines[-1] == "pole_2: no process trains this run; continue with rl4sys train --resume"
 
 
-def test_one_run_is_shown_in_detail(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_monitor_shows_one_run_in_detail(rl4sys: Rl4sys, tmp_path: Path) -> None:
     path = write_run(tmp_path / "experiments/pole_1", ENDED, rows())
     (path / "alerts.jsonl").write_text(alert("kl", "firing", "too far") + alert("kl", "cleared"))
     for name in ("pole_1", "experiments/pole_1"):
@@ -63,7 +63,7 @@ def test_one_run_is_shown_in_detail(rl4sys: Rl4sys, tmp_path: Path) -> None:
     assert re.search(r"\nproblem +kl: too far\n", re.sub(" +\n", "\n", rl4sys("monitor", "pole_1").out))
 
 
-def test_json_contains_progress_and_metrics(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_monitor_json_contains_progress_and_metrics(rl4sys: Rl4sys, tmp_path: Path) -> None:
     write_run(tmp_path / "experiments/pole_1", ENDED, rows())
     (found,) = json.loads(rl4sys("monitor", "--json").out)
     assert (found["name"], found["state"], found["steps"], found["recent_return"]) == ("pole", "completed", 1000, 20)
@@ -79,7 +79,7 @@ def test_old_runs_are_hidden_if_there_are_newer_runs(rl4sys: Rl4sys, tmp_path: P
     assert "old" in rl4sys("monitor", "--once", "--all").out
 
 
-def test_trial_is_labeled_with_its_sweep(rl4sys: Rl4sys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_is_labeled_with_sweep_name(rl4sys: Rl4sys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path / "experiments/ppo_sweep_20260101-000000/trial_007", ENDED, rows())
     assert "\nppo_sweep_20260101-000000/trial_007 " in rl4sys("monitor", "--once").out
     monkeypatch.setenv("COLUMNS", "80")
@@ -93,7 +93,7 @@ def test_folder_of_runs_can_be_monitored(rl4sys: Rl4sys, tmp_path: Path) -> None
     assert "0 running, 1 ended" in out
 
 
-def test_unknown_run_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_monitor_rejects_unknown_run(rl4sys: Rl4sys, tmp_path: Path) -> None:
     outcome = rl4sys("monitor", "nobody", "--once")
     assert outcome.exit_code == 2
     assert "nobody" in outcome.err
@@ -133,7 +133,7 @@ def test_cpu_and_memory_of_running_runs_are_shown(tmp_path: Path) -> None:
     assert found["ended"][0] is None
 
 
-def test_view_follows_new_rows_and_runs(tmp_path: Path) -> None:
+def test_monitor_shows_new_rows_and_runs(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", ENDED, rows(3))
     monitored = MonitoredRuns([], tmp_path, everything=False)
     assert monitored.read()[0].recent_return == 3
@@ -161,8 +161,17 @@ def test_plot_is_labeled_with_range_and_steps() -> None:
     assert all(len(line) == 30 for line in plot([(i, i % 7) for i in range(500)], 30, 8))
 
 
-def test_numbers_are_formatted_briefly() -> None:
+def test_interval_is_plotted_with_dotted_lines() -> None:
+    assert plot([(0, 0.0), (100, 10.0)], width=14, height=4, dotted=[[(0, 10.0), (100, 20.0)]]) == [
+        "20 ┤⠀⠀⠀⠀⡀⠀⠄⠀⠂⠀",
+        "   ┤⠄⠀⠂⠀⠀⠀⠀⣀⣀⠤",
+        " 0 ┤⣀⠤⠤⠒⠒⠉⠉⠀⠀⠀",
+        "    0 100 steps",
+    ]
+
+
+def test_numbers_are_formatted_with_few_characters() -> None:
     numbers = [None, 0.0, 40.0, 1.23456, 123.456, 12345.6, 1e8, 1e-5, float("nan")]
-    assert [figure(number) for number in numbers] == [
+    assert [format_compact(number) for number in numbers] == [
         "", "0", "40", "1.23", "123.5", "12,346", "1.00e+08", "1.00e-05", "nan"
     ]  # fmt: skip

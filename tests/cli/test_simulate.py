@@ -1,4 +1,4 @@
-"""``rl4sys simulate``."""
+"""Tests of the command ``rl4sys simulate``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from .conftest import Rl4sys
 
 
-def test_rollouts_and_summary_are_printed(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_simulate_prints_rollouts_and_summary(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("simulate", finished_run, "--num-rollouts", "2", "--max-path-length", "5")
     assert outcome.exit_code == 0, outcome.err
     assert outcome.out.startswith(f"{finished_run.name}, checkpoint step_000000000288\n")
@@ -60,14 +60,14 @@ MISTAKES = {
     "no display, with --render-kwargs": (["--render-kwargs", '{"mode": "human"}'], "a window needs a display"),
     "invalid JSON": (["--render-kwargs", "human"], "--render-kwargs is 'human', which is not valid JSON"),
     "unknown argument": (["--render-kwargs", '{"width": 9}'], """--render-kwargs is '{"width": 9}'; expected"""),
-    "unknown video format": (["--video", "a.avi"], "its name should end in .mp4 or .gif"),
+    "unknown video format": (["--video", "a.avi"], "expected a file name that ends in .mp4 or .gif"),
     "two views": (["--video", "a.mp4", "--render", "human"], "--render human and --video cannot be combined"),
     "unknown checkpoint": (["--checkpoint", "worst"], "no checkpoint 'worst' in"),
     "another environment": (["--environment", "Acrobot-v1"], "but the policy was trained with observations"),
 }
 
 
-def test_invalid_arguments_are_explained(rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_are_rejected(rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     for mistake, (arguments, message) in MISTAKES.items():
@@ -76,15 +76,15 @@ def test_invalid_arguments_are_explained(rl4sys: Rl4sys, finished_run: Path, mon
         assert message in outcome.err, mistake
 
 
-def test_conflicting_arguments_are_explained(rl4sys: Rl4sys, finished_run: Path, tmp_path: Path) -> None:
+def test_conflicting_arguments_are_rejected(rl4sys: Rl4sys, finished_run: Path, tmp_path: Path) -> None:
     checkpoint = finished_run / "checkpoints" / "latest"
     twice = rl4sys("simulate", checkpoint, "--checkpoint", "best")
     assert "--checkpoint best applies to runs, but" in twice.err
     lone = shutil.copy(checkpoint / "policy.safetensors", tmp_path / "lone.safetensors")
-    assert "does not name its environment; add --environment" in rl4sys("simulate", lone).err
+    assert "does not contain the environment name; add --environment" in rl4sys("simulate", lone).err
 
 
-def test_file_that_is_not_a_policy_is_explained(rl4sys: Rl4sys, small_file: Path) -> None:
+def test_simulate_rejects_file_without_policy(rl4sys: Rl4sys, small_file: Path) -> None:
     outcome = rl4sys("simulate", small_file, "--environment", "CartPole-v1")
     assert outcome.exit_code == 2
     assert "small.yaml' is not a policy file; expected a run, a checkpoint directory or a policy.safetensors file" in (

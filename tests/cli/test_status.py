@@ -1,4 +1,4 @@
-"""Tables of ``rl4sys status``."""
+"""Tests of the tables of ``rl4sys status``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reply() -> StatusReply:
 
 
 @pytest.mark.parametrize("columns", [200, 80, 30])
-def test_no_column_is_lost_on_a_narrow_terminal(reply: StatusReply, columns: int) -> None:
+def test_narrow_terminal_truncates_no_column(reply: StatusReply, columns: int) -> None:
     written = io.StringIO()
     _show(Console(file=written, width=columns), reply, "localhost:50051", wide=True)
     shown = written.getvalue().split()

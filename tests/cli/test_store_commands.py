@@ -1,4 +1,4 @@
-"""The commands list, show, tag, export, cleanup and store, on hand-written run directories."""
+"""Tests of the commands list, show, tag, export, cleanup and store, on hand-written run directories."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from rl4sys.runs.store import RunStore
 
+from ..policy.test_golden import GOLDEN
 from ..runs.runs import make_run, write_rows
 from .conftest import Rl4sys
 
@@ -128,21 +129,24 @@ def test_filter_and_sort_keys_are_shown_as_columns(rl4sys: Rl4sys, lab: Path) ->
             ["--filter", "reward"],
             "'reward' is not a filter; write a property, an operator (= != > >= < <=) and a value",
         ),
-        (["--filter", "reward>high"], "the filter 'reward>high' compares with 'high', which is not a number"),
-        (["--filter", "tag>x"], "the filter 'tag>x' compares with 'x', which is not a number"),
-        (["--filter", "tag>3"], "tags cannot be compared by order: write tag=3 or tag!=3"),
-        (["--filter", "rewrad>3"], "no run has 'rewrad'; did you mean reward? Known: id, name, directory, algorithm"),
-        (["--sort", "loss/polcy"], "no run has 'loss/polcy'; did you mean loss/policy?"),
+        (["--filter", "reward>high"], "the filter 'reward>high' has the value 'high'; expected a number after >"),
+        (["--filter", "tag>x"], "the filter 'tag>x' has the value 'x'; expected a number after >"),
+        (["--filter", "tag>3"], "the filter on tag has the operator >; expected tag=3 or tag!=3"),
+        (
+            ["--filter", "rewrad>3"],
+            "no run has the property 'rewrad'; did you mean reward? Known properties: id, name, directory, algorithm",
+        ),
+        (["--sort", "loss/polcy"], "no run has the property 'loss/polcy'; did you mean loss/policy?"),
         (["--limit", "0"], "Invalid value for '--limit'"),
     ],
 )
-def test_invalid_list_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_list_arguments_are_rejected(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("list", *arguments)
     assert outcome.exit_code == 2
     assert says in outcome.err
 
 
-def test_list_json_is_complete_and_without_nan(rl4sys: Rl4sys, lab: Path) -> None:
+def test_list_json_has_all_fields_and_no_nan(rl4sys: Rl4sys, lab: Path) -> None:
     newest = json.loads(rl4sys("list", "--json").out)[0]
     assert newest == {
         "id": "cccc3333",
@@ -182,7 +186,7 @@ def test_list_notes_damaged_runs(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "other/status.json").write_text("{")
     outcome = rl4sys("list")
     assert outcome.exit_code == 0
-    assert "note: left out: experiments/other is damaged: status.json is not JSON" in outcome.err
+    assert "note: skipped: experiments/other is damaged: status.json is not JSON" in outcome.err
     assert outcome.out.endswith("2 of 2 runs\n")
 
 
@@ -213,7 +217,18 @@ def test_show_json_has_settings_and_provenance(rl4sys: Rl4sys, lab: Path) -> Non
     assert shown["provenance"]["git_hash"] == "abc123"
 
 
-def test_trained_run_is_found_by_id_prefix(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_show_describes_a_policy_file(rl4sys: Rl4sys, lab: Path) -> None:
+    shutil.copy(GOLDEN / "squash.safetensors", "policy.safetensors")
+    out = rl4sys("show", "policy.safetensors").out
+    assert re.search(r"(?m)^action +float32 \(3,\), -2 to 1\.5$", out)
+    assert re.search(r"(?m)^\d  squash +\d +3 -> action", out)
+    outcome = rl4sys("show", "policy.safetensors", "--json")
+    assert (outcome.exit_code, "policy.safetensors is a policy file; remove --json" in outcome.err) == (2, True)
+    Path("state.safetensors").write_bytes(b"other")
+    assert "not a safetensors file" in rl4sys("show", "state.safetensors").err
+
+
+def test_commands_accept_prefix_of_run_id(rl4sys: Rl4sys, finished_run: Path) -> None:
     [record] = RunStore(finished_run.parent).runs()
     out = rl4sys("show", record.id[:4]).out
     assert re.search(r"checkpoints +step_0{12}, .*latest is step_\d{12}, best is step_\d{12}", out)
@@ -227,21 +242,21 @@ def test_trained_run_is_found_by_id_prefix(rl4sys: Rl4sys, finished_run: Path) -
 
 
 @pytest.mark.parametrize("command", ["show", "tag", "export", "evaluate"])
-def test_unknown_run_is_explained(rl4sys: Rl4sys, lab: Path, command: str) -> None:
+def test_unknown_run_is_rejected_with_suggestion(rl4sys: Rl4sys, lab: Path, command: str) -> None:
     outcome = rl4sys(command, "pole_3")
     assert outcome.exit_code == 2
     assert "no run in experiments has the name or id 'pole_3'; did you mean pole_" in outcome.err
-    assert "'pole' could be 2 runs" in rl4sys(command, "pole").err
+    assert "'pole_' matches 2 runs" in rl4sys(command, "pole_").err
 
 
-def test_show_of_damaged_run_names_the_file(rl4sys: Rl4sys, lab: Path) -> None:
+def test_show_reports_the_damaged_file(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "other/configs/provenance.json").write_text("[]")
     outcome = rl4sys("show", "experiments/other")
     assert outcome.exit_code == 2
-    assert "experiments/other is damaged: provenance.json holds list, not dict" in outcome.err
+    assert "experiments/other is damaged: provenance.json contains a list, not a dict" in outcome.err
 
 
-def test_tags_survive_a_lost_index(rl4sys: Rl4sys, lab: Path) -> None:
+def test_tags_are_kept_if_the_index_is_deleted(rl4sys: Rl4sys, lab: Path) -> None:
     assert rl4sys("tag", "aaaa").out == "pole_1: baseline\n"
     assert rl4sys("tag", "aaaa", "paper", "v1.2", "paper").out == "pole_1: baseline paper v1.2\n"
     assert rl4sys("tag", "aaaa", "--remove", "baseline", "--remove", "paper").out == "pole_1: v1.2\n"
@@ -261,12 +276,15 @@ def test_tags_of_the_config_can_be_removed(rl4sys: Rl4sys, lab: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["aaaa", "two words"], "'two words' is not a tag; it should be 1 to 60 letters, digits, and . : / + - _"),
-        (["aaaa", "a=b"], "'a=b' is not a tag"),
+        (
+            ["aaaa", "two words"],
+            "'two words' is not a valid tag; use 1 to 60 letters, digits and characters of '. : / + - _'",
+        ),
+        (["aaaa", "a=b"], "'a=b' is not a valid tag"),
         (["aaaa", "--remove", "basline"], "pole_1 has no tag 'basline'; it has: baseline"),
     ],
 )
-def test_invalid_tag_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_tag_arguments_are_rejected(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("tag", *arguments)
     assert outcome.exit_code == 2
     assert says in outcome.err
@@ -278,7 +296,7 @@ def test_csv_export_does_not_round_numbers(rl4sys: Rl4sys, lab: Path) -> None:
     assert (second["reward"], second["loss/policy"], second["evaluation/return"]) == ("10.0", "", "")
 
 
-def test_rows_export_is_the_learning_curve(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
+def test_export_rows_writes_all_metrics_rows(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> None:
     outcome = rl4sys("export", "aaaa", "--rows", "--output", "curve.csv")
     assert outcome.out == "wrote curve.csv\n"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "curve.csv").read_text())))
@@ -337,7 +355,7 @@ def test_exported_latex_compiles(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> N
     [
         (
             ["--rows", "--format", "latex"],
-            "--rows cannot be written as latex; use --format csv or --format json",
+            "--format latex does not support --rows; use --format csv or --format json",
         ),
         (
             ["--metrics", "loss/x"],
@@ -348,9 +366,11 @@ def test_exported_latex_compiles(rl4sys: Rl4sys, lab: Path, tmp_path: Path) -> N
             "cannot write nowhere/x.csv: No such file or directory; choose another file with --output",
         ),
         (["--format", "pdf"], "'pdf' is not one of 'latex', 'csv', 'json', 'md'"),
+        (["--rows", "--by", "name"], "--by groups results and does not apply to --rows; remove one of the two"),
+        (["--statistic", "best"], "unknown statistic 'best'"),
     ],
 )
-def test_invalid_export_arguments_are_explained(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
+def test_invalid_export_arguments_are_rejected(rl4sys: Rl4sys, lab: Path, arguments: list[str], says: str) -> None:
     outcome = rl4sys("export", "aaaa", *arguments)
     assert outcome.exit_code == 2
     assert says in " ".join(outcome.err.split())
@@ -389,9 +409,9 @@ def test_cleanup_deletes_files_of_old_runs_with_low_return(rl4sys: Rl4sys, old: 
     outcome = rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes")
     assert outcome.exit_code == 0, outcome.err
     assert stripped(old) == ["old_0", "old_1", "old_2", "swung_1"]
-    assert "kept unchanged, among the best in CartPole-v1: 1 run\n" in outcome.out
-    assert "kept unchanged, younger than 30 days: 1 run\n" in outcome.out
-    freed = re.search(r"4 runs to strip, which frees (\d+\.\d) kB\nfreed (\d+\.\d) kB\n$", outcome.out)
+    assert "kept unchanged (among the best in CartPole-v1): 1 run\n" in outcome.out
+    assert "kept unchanged (changed in the last 30 days): 1 run\n" in outcome.out
+    freed = re.search(r"4 runs to clean up, (\d+\.\d) kB to free\nfreed (\d+\.\d) kB\n$", outcome.out)
     assert freed is not None
     assert 600 < float(freed[1]) == float(freed[2]) < 700, "three files of 50 kB each of four runs, and folders"
     path = old / "old_0"
@@ -404,7 +424,7 @@ def test_cleanup_deletes_files_of_old_runs_with_low_return(rl4sys: Rl4sys, old: 
     assert after == before, "the summaries are unchanged"
     assert "checkpoints, logs and videos were removed" in rl4sys("show", "old_0").out
     again = rl4sys("cleanup", "--keep-best", "1", "--keep-recent", "30", "--yes")
-    assert "has no large files" in again.out
+    assert "kept unchanged (no large files): 4 runs\n" in again.out
     assert again.out.endswith("nothing to do\n")
 
 
@@ -416,7 +436,7 @@ def test_cleanup_does_not_keep_debug_runs_as_best(rl4sys: Rl4sys, old: Path) -> 
     assert "old_3" not in stripped(old)
 
 
-def test_debug_runs_are_shown_but_not_ranked(rl4sys: Rl4sys, lab: Path) -> None:
+def test_debug_runs_are_listed_but_not_ranked(rl4sys: Rl4sys, lab: Path) -> None:
     make_run(lab, "tried", id="ffff9999", rows=[{"step": 100, "episode/return": 1e6}], tags=["debug"])
     for more in ([], ["--reverse"]):
         ids = listed(rl4sys, "--sort", "reward", *more)
@@ -430,7 +450,7 @@ def test_cleanup_dry_run_removes_nothing(rl4sys: Rl4sys, old: Path) -> None:
     outcome = rl4sys("cleanup", "--keep-best", "0", "--keep-recent", "30", "--dry-run")
     assert outcome.exit_code == 0
     assert re.search(r"old_3 +CartPole-v1 +2020-01-01 +30\.0 +\d+\.\d kB", outcome.out)
-    assert "6 runs to strip" in outcome.out
+    assert "6 runs to clean up" in outcome.out
     assert stripped(old) == []
 
 
@@ -469,18 +489,18 @@ def test_cleanup_keeps_runs_in_use(rl4sys: Rl4sys, old: Path) -> None:
     assert [name for name in stripped(old) if name.startswith(("old", "swung"))] == ["old_3", "swung_0", "swung_1"]
     for reason in (
         "running",
-        "a policy of a server",
-        "needed by user",
-        "a trial of sweep, which is not done",
+        "hosted policy",
+        "used by the config of user",
+        "trial of sweep, which has not finished",
     ):
-        assert f"kept unchanged, {reason}: 1 run\n" in outcome.out
+        assert f"kept unchanged ({reason}): 1 run\n" in outcome.out
     assert (trial / "logs/file").is_file()
     assert (stopped / "logs/file").is_file(), "a resumed sweep needs it"
     assert not (done / "logs/file").is_file()
     assert len((done / "metrics.jsonl").read_text().splitlines()) == 2001, "the ranking needs the metrics"
 
 
-def test_cleanup_thins_metrics_but_keeps_best_and_last(rl4sys: Rl4sys, old: Path) -> None:
+def test_cleanup_thins_metrics_but_keeps_best_and_last_rows(rl4sys: Rl4sys, old: Path) -> None:
     (old / "old_0/metrics.jsonl").unlink()
     write_rows(old / "old_0", {"step": 0, "rare": 1.0})
     write_rows(old / "old_0", *({"step": n, "evaluation/return": float(n == 777)} for n in range(1, 5000)))
@@ -509,7 +529,7 @@ def test_cleaned_run_cannot_be_evaluated_or_resumed(rl4sys: Rl4sys, finished_run
     assert (finished_run / "configs/config.yaml").read_bytes() == stored
 
 
-def test_index_can_be_rebuilt(rl4sys: Rl4sys, lab: Path) -> None:
+def test_store_rebuild_replaces_corrupt_index(rl4sys: Rl4sys, lab: Path) -> None:
     (lab / "registry.db").write_bytes(b"no database" * 100)
     outcome = rl4sys("store", "rebuild")
     assert outcome.out == "experiments/registry.db: 3 runs\n"

@@ -1,4 +1,4 @@
-"""``rl4sys sweep``: trials in processes, killed and resumed."""
+"""Tests of ``rl4sys sweep``: trials in child processes that fail, or are killed and resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rl4sys.runs.store import RunStore
 from ..conftest import SMALL
 from .conftest import Rl4sys
 
-# Environment that waits for a writer of a pipe, or fails, at step 200 of one instance.
+# Environment whose instances, at their step 200, block on a named pipe or raise an error.
 GATED = """
 import os
 import gymnasium
@@ -49,7 +49,7 @@ class Gated(gymnasium.Wrapper):
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """Named pipe that blocks the trials of points with a gate."""
+    """Named pipe that blocks trials with its path as the environment option `gate`."""
     path = tmp_path / "gate"
     os.mkfifo(path)
     return path
@@ -57,7 +57,7 @@ def gate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sweep_file(tmp_path: Path) -> Callable[..., Path]:
-    """Function that writes a sweep over two learning rates and the given gates."""
+    """Function that writes a sweep config with two learning rates and the given gates."""
 
     def write(gates: list[str], **more: object) -> Path:
         # A registered name cannot be reused in this process, so each test has its own.
@@ -91,7 +91,7 @@ def status(trial: Path) -> dict[str, object]:
     return found
 
 
-def lives(trial: Path) -> int:
+def attempts(trial: Path) -> int:
     return 1 + len(json.loads((trial / "configs/provenance.json").read_bytes()).get("resumed", []))
 
 
@@ -101,7 +101,7 @@ def process_of(trial: Path) -> int:
 
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that is killed on exit."""
+    """Run a process inside the context, and kill it at the end."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -119,21 +119,21 @@ def wait_for_reader(gate: Path, process: subprocess.Popen[bytes]) -> int:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL a process and wait until it is gone."""
+    """Kill a process with SIGKILL and wait until it has ended."""
     descriptor = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     select.select([descriptor], [], [])
     os.close(descriptor)
 
 
-def test_killed_sweep_resumes_to_the_same_results(
+def test_killed_sweep_has_the_same_results_after_resume(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], gate: Path, tmp_path: Path
 ) -> None:
     file = sweep_file(["", str(gate)])
     killed, straight = tmp_path / "killed", tmp_path / "straight"
     command = [sys.executable, "-m", "rl4sys", "sweep", str(file), "parallel_jobs=1", "--root", str(killed)]
     with started(command) as process:
-        # Kill the first trial at the gate. It resumes behind the gate, and the next trial blocks.
+        # Kill the first trial that blocks at the gate. The sweep resumes this trial, and the next trial blocks.
         writer = wait_for_reader(gate, process)
         kill(process_of(trials_in(killed)[2]))
         os.close(writer)
@@ -141,7 +141,7 @@ def test_killed_sweep_resumes_to_the_same_results(
         before = {trial.name: (trial / "status.json").read_bytes() for trial in trials_in(killed)}
         running = os.pidfd_open(process_of(trials_in(killed)[3]))
         kill(process.pid)
-        select.select([running], [], [])  # the trial dies with its sweep
+        select.select([running], [], [])  # the trial ends with its sweep
         os.close(running)
     os.close(writer)
     gate.unlink()
@@ -154,7 +154,7 @@ def test_killed_sweep_resumes_to_the_same_results(
 
     assert metrics(killed) == metrics(straight)
     assert len(set(metrics(killed).values())) == 2, "results depend on the learning rate, not on the gate"
-    assert [lives(trial) for trial in trials_in(killed)] == [1, 1, 2, 2]
+    assert [attempts(trial) for trial in trials_in(killed)] == [1, 1, 2, 2]
     assert all(status(trial)["status"] == "completed" for trial in trials_in(killed))
     for trial in trials_in(killed)[:3]:
         assert (trial / "status.json").read_bytes() == before[trial.name], "completed trials are not changed"
@@ -179,10 +179,10 @@ def test_failed_trial_is_reported_and_retried_on_resume(
     assert re.search(r"│ 1    │ 1     │ \d+\.\d+\s+│ 1     │ gate=\"\"", outcome.out)
     again = rl4sys("sweep", "--resume", failed.parent)
     assert again.exit_code == 1
-    assert (lives(failed), lives(whole)) == (2, 1)
+    assert (attempts(failed), attempts(whole)) == (2, 1)
 
 
-def test_interrupt_saves_trials_and_prints_the_resume_command(
+def test_interrupt_saves_trials_and_prints_resume_command(
     rl4sys: Rl4sys, sweep_file: Callable[..., Path], gate: Path, tmp_path: Path
 ) -> None:
     def interrupt() -> None:
@@ -219,7 +219,7 @@ def test_dry_run_lists_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path)
         (["ppo_cartpole"], "no shipped sweep of that name"),
         (
             ["ppo_sweep", "--resume", "here"],
-            "ppo_sweep cannot be combined with --resume, which uses the settings of the sweep",
+            "the config 'ppo_sweep' cannot be combined with --resume, because a resumed sweep keeps its settings",
         ),
         (["--resume", "nowhere"], r"nowhere cannot be resumed: it has no sweep\.yaml"),
         (["ppo_sweep", "base_config=nothing"], "no config file 'nothing'"),
@@ -229,7 +229,7 @@ def test_dry_run_lists_trials_and_writes_nothing(rl4sys: Rl4sys, tmp_path: Path)
         ),
     ],
 )
-def test_invalid_arguments_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
     outcome = rl4sys("sweep", *arguments)
     assert outcome.exit_code == 2
     assert re.search(message, outcome.err)
@@ -247,7 +247,7 @@ def test_trial_settings_cannot_change_on_resume(
     for change, message in {
         "seeds=[1]": "'seeds' cannot be changed when a sweep is resumed; start a new sweep. "
         "Settings that can be changed: parallel_jobs, retries, metric, direction",
-        "parallel_jobs=none": "parallel_jobs is 'none'; it should be a valid integer",
+        "parallel_jobs=none": "parallel_jobs is 'none'; expected an integer",
     }.items():
         outcome = rl4sys("sweep", "--resume", made.series.path, change)
         assert (outcome.exit_code, message in outcome.err) == (2, True)
@@ -256,11 +256,12 @@ def test_trial_settings_cannot_change_on_resume(
     )
 
 
-def test_best_config_of_a_sweep_trains(rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path) -> None:
+def test_best_config_of_a_sweep_can_be_trained(rl4sys: Rl4sys, sweep_file: Callable[..., Path], tmp_path: Path) -> None:
     file = sweep_file([""], sweep={"algorithm.lr": [1e-3]}, fixed={"training.total_timesteps": 96}, metric="reword")
     outcome = rl4sys("sweep", file)
     assert outcome.exit_code == 0
-    assert re.search(r"no trial has the metric reword\. Known: episode/length, episode/return, evaluation", outcome.out)
+    message = r"no trial has the metric 'reword'\. Available metrics: episode/length, episode/return, evaluation"
+    assert re.search(message, outcome.out)
     series = series_in(tmp_path / "experiments")
     assert "1 trials, 1 already completed" in rl4sys("sweep", "--resume", series, "metric=reward").out
     assert load(series / "best.yaml")["experiment"]["name"] == "gated_sweep_best"

@@ -1,4 +1,4 @@
-"""``rl4sys tune``: studies whose trials run in processes."""
+"""Tests of ``rl4sys tune`` with trials in child processes."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_study_prunes_trials_and_can_be_extended(rl4sys: Rl4sys, study_file: Pat
     assert re.search(r"│ 1    │ 0     │ \d+\.\d\s+│ 1     │ lr=0\.01 epochs=4", outcome.out)
     assert rl4sys("config", "check", path / "best.yaml").exit_code == 0
 
-    assert "3 trials, 2 of them done already" in rl4sys("tune", "--resume", path, "n_trials=3", "--dry-run").out
+    assert "3 trials, 2 already finished" in rl4sys("tune", "--resume", path, "n_trials=3", "--dry-run").out
     assert len(open_study(path).optuna_study.trials) == 2
     longer = rl4sys("tune", "--resume", path.name, "n_trials=3")
     assert longer.exit_code == 0, longer.err
-    assert "3 trials, 2 of them done already" in longer.out
+    assert "3 trials, 2 already finished" in longer.out
     assert len(open_study(path).optuna_study.trials) == 3
 
 
@@ -74,7 +74,7 @@ def test_dry_run_shows_the_search_space_and_writes_nothing(rl4sys: Rl4sys, tmp_p
     [
         ([], "no study config given; try `rl4sys tune ppo_tune --dry-run`"),
         (["ppo_tun"], r"no config file 'ppo_tun', and no shipped study of that name; did you mean ppo_tune\?"),
-        (["ppo_tune", "--resume", "here"], "ppo_tune cannot be combined with --resume"),
+        (["ppo_tune", "--resume", "here"], "the config 'ppo_tune' cannot be combined with --resume"),
         (["--resume", "nowhere"], r"nowhere cannot be resumed: it has no study\.yaml"),
         (
             ["--resume", "here", "seed=2"],
@@ -84,13 +84,13 @@ def test_dry_run_shows_the_search_space_and_writes_nothing(rl4sys: Rl4sys, tmp_p
         (["ppo_tune", "serch=1"], r"serch is not a setting; did you mean search\?"),
     ],
 )
-def test_invalid_arguments_are_explained(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_rejected(rl4sys: Rl4sys, arguments: list[str], message: str) -> None:
     outcome = rl4sys("tune", *arguments)
     assert outcome.exit_code == 2
     assert re.search(message, outcome.err)
 
 
-def test_missing_optuna_is_explained(rl4sys: Rl4sys, study_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_optuna_package_is_reported(rl4sys: Rl4sys, study_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = rl4sys("tune", study_file)
     assert (outcome.exit_code, "pip install -e '.[tune]'" in outcome.err) == (2, True)

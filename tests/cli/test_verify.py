@@ -1,4 +1,4 @@
-"""``rl4sys verify``, and the profile of ``rl4sys train --debug``."""
+"""Tests of ``rl4sys verify``, and of the profile of ``rl4sys train --debug``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rl4sys.config import load, override, to_yaml
 from .conftest import Rl4sys
 
 
-def test_identical_run_is_reported(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_verify_reports_identical_run(rl4sys: Rl4sys, finished_run: Path) -> None:
     outcome = rl4sys("verify", finished_run)
     assert outcome.exit_code == 0, outcome.out + outcome.err
     assert f"{finished_run.name}: identical to step 288 of 288" in outcome.out
     assert "compared: 3 rows of metrics, 2 digests of experience, 2 checkpoints, 2 policies;" in outcome.out
 
 
-def test_first_difference_and_cause_are_reported(rl4sys: Rl4sys, finished_run: Path) -> None:
+def test_verify_reports_first_difference_and_cause(rl4sys: Rl4sys, finished_run: Path) -> None:
     file = finished_run / "configs/config.yaml"
     file.write_text(to_yaml(override(load(file), ["algorithm.gamma=0.5"])))
     outcome = rl4sys("verify", finished_run)
@@ -34,7 +34,7 @@ def test_first_difference_and_cause_are_reported(rl4sys: Rl4sys, finished_run: P
     assert {"step", "part", "name", "recorded", "repeated", "largest"} <= set(answer["differences"][0])
 
 
-def test_interrupt_has_its_own_exit_code(rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_has_exit_code_130(rl4sys: Rl4sys, finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -42,7 +42,7 @@ def test_interrupt_has_its_own_exit_code(rl4sys: Rl4sys, finished_run: Path, mon
     assert rl4sys("verify", finished_run).exit_code == 130
 
 
-def test_folder_without_run_is_an_error(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_verify_rejects_folder_without_run(rl4sys: Rl4sys, tmp_path: Path) -> None:
     outcome = rl4sys("verify", tmp_path)
     assert outcome.exit_code == 2
     assert "is not a run directory" in outcome.err

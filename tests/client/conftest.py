@@ -1,4 +1,4 @@
-"""Fixtures for scripted servers and agents, closed after each test."""
+"""Fixtures that create scripted servers and agents, and close them after each test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server(make_server: Callable[..., ScriptedServer]) -> ScriptedServer:
 
 @pytest.fixture
 def make_agent(make_server: Callable[..., ScriptedServer], tmp_path: Path) -> Iterator[Callable[..., RL4SysAgent]]:
-    """Factory of agents with observations of size 3, four discrete actions and a spool in the test's directory."""
+    """Factory of agents with observations of size 3, four discrete actions and a spool in a temporary directory."""
     agents: list[RL4SysAgent] = []
 
     def make(where: ScriptedServer | str, *, arguments: dict[str, Any] | None = None, **settings: Any) -> RL4SysAgent:

@@ -1,4 +1,4 @@
-"""Scripted training server over a real socket."""
+"""Training server with scripted behavior, over a real socket."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Session:
         self._outgoing.put(ServerMessage(**kind))
 
     def end(self) -> None:
-        """Close the stream from the server's side."""
+        """Close the stream on the server side."""
         self._outgoing.put(None)
 
     def outgoing(self) -> Iterator[ServerMessage]:
@@ -118,13 +118,13 @@ Script = Callable[[Session], None]
 
 
 def serve_model(session: Session) -> None:
-    """Send Welcome and a first model."""
+    """Send the Welcome message and a first model."""
     session.welcome()
     session.model(make_snapshot(session.spec, 1))
 
 
 class ScriptedServer:
-    """Runs ``script`` after Hello and ``on_trajectories`` after each message of trajectories (default: acknowledge)."""
+    """Server that calls ``script`` after Hello, and ``on_trajectories`` (default: acknowledge) after each batch."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Behavior of the agent API, against a scripted server over a real socket."""
+"""Behavior of the agent API, with a scripted server over a real socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def observation(number: int) -> np.ndarray[Any, Any]:
 
 
 class System:
-    """Host program with numbered observations; the reward of each step is its number."""
+    """Host program with numbered observations; the reward of each step is the step number."""
 
     def __init__(self, agent: RL4SysAgent) -> None:
         self.agent, self.trajectory, self.now = agent, None, 0
@@ -99,7 +99,7 @@ def test_documented_loop_runs_as_written(server: ScriptedServer, make_agent: Mak
     assert (trajectories[2].columns["reward"] == 1.0).all()
 
 
-def test_decisions_equal_policy_with_same_draws(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_agent_and_policy_select_same_actions_from_same_draws(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, seed=5)
     system = System(agent)
     system.episode(50)
@@ -143,7 +143,7 @@ def test_multi_discrete_actions_are_recorded(make_server: MakeServer, make_agent
     assert len(np.unique(actions, axis=0)) > 3
 
 
-def test_multi_discrete_fallback_is_legal_in_each_part(make_agent: MakeAgent) -> None:
+def test_multi_discrete_fallback_is_legal_in_each_dimension(make_agent: MakeAgent) -> None:
     wanted: list[Any] = [[2, 1]]
     agent = make_agent(
         "127.0.0.1:1",
@@ -170,10 +170,10 @@ def test_multi_discrete_fallback_is_legal_in_each_part(make_agent: MakeAgent) ->
         assert choose(True, False, True, False, True) == [0, 1]
 
 
-def test_mask_without_legal_action_in_a_part_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_mask_without_legal_action_in_one_dimension_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server, action=[3, 2], mask=True)
     for trajectory in (None, agent.request_for_action(None, observation(0))[0]):
-        with pytest.raises(SpecError, match="each part"):
+        with pytest.raises(SpecError, match=r"each (action dimension|part) needs at least one legal action"):
             agent.request_for_action(trajectory, observation(0), np.array([True, True, True, False, False]))
 
 
@@ -315,7 +315,7 @@ def test_newer_model_is_used_from_next_decision(server: ScriptedServer, make_age
     server.wait_for(lambda: any(report.adopted_version == 2 for report in server.session.reports))
 
 
-def test_patience_synchronizes_with_learner(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_patience_makes_decisions_wait_for_the_newest_model(make_server: MakeServer, make_agent: MakeAgent) -> None:
     """With max_staleness 0, each round uses the model trained on the previous round."""
     server = make_server(wants(10, max_staleness=0))
     learned: list[int] = []
@@ -353,7 +353,9 @@ def test_zero_patience_never_waits(make_server: MakeServer, make_agent: MakeAgen
 
 
 @pytest.mark.parametrize("kind", ["list", "float64", "matrix", "torch", "gradient"])
-def test_observation_types_are_accepted(server: ScriptedServer, make_agent: MakeAgent, kind: str) -> None:
+def test_lists_arrays_and_tensors_are_accepted_as_observations(
+    server: ScriptedServer, make_agent: MakeAgent, kind: str
+) -> None:
     torch = pytest.importorskip("torch")
     forms: dict[str, Callable[[], Any]] = {
         "list": lambda: [1.0, 2, 3],
@@ -373,7 +375,7 @@ def test_observation_types_are_accepted(server: ScriptedServer, make_agent: Make
 
 def test_observation_of_wrong_size_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
-    with pytest.raises(SpecError, match=r"a row of .*\(4,\)"):
+    with pytest.raises(SpecError, match=r"the row is .* of shape \(4,\); expected"):
         agent.request_for_action(None, np.zeros(4))
     with pytest.raises(SpecError, match="the spec has no mask"):
         agent.request_for_action(None, np.zeros(3), mask=[True] * 4)
@@ -404,13 +406,15 @@ def test_mask_in_final_observation_is_recorded_and_checked(server: ScriptedServe
     agent = make_agent(server, observation={"depth": 2}, mask=True)
     seen = {"depth": [0.5, 1.5], "mask": [False, True, False, False]}
     trajectory, action = agent.request_for_action(None, seen)
-    with pytest.raises(SpecError, match="allows no action"):
+    with pytest.raises(SpecError, match="the action mask allows no action"):
         agent.mark_end_of_trajectory(trajectory, action, True, {**seen, "mask": [False] * 4})
     agent.mark_end_of_trajectory(trajectory, action, True, {**seen, "mask": [True, False, False, True]})
     assert received(server, agent)[0].columns["obs.mask"].tolist()[-1] == [True, False, False, True]
 
 
-def test_ending_trajectory_with_foreign_action_is_rejected(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_ending_trajectory_with_action_of_another_trajectory_is_rejected(
+    server: ScriptedServer, make_agent: MakeAgent
+) -> None:
     agent = make_agent(server)
     one, action = agent.request_for_action(None, observation(0))
     agent.add_to_trajectory(one, action)
@@ -422,7 +426,7 @@ def test_ending_trajectory_with_foreign_action_is_rejected(server: ScriptedServe
     assert [len(trajectory) for trajectory in received(server, agent)] == [1, 1]
 
 
-def test_continuous_actions_are_clipped_for_host_and_recorded_as_drawn(
+def test_continuous_actions_are_clipped_for_host_and_recorded_unclipped(
     server: ScriptedServer, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(server, action={"size": 2, "low": [-0.1, 0.2], "high": [0.1, 0.3]})
@@ -447,7 +451,7 @@ def test_discrete_start_offset_is_applied(server: ScriptedServer, make_agent: Ma
 
 
 def unreachable_address(make_server: MakeServer) -> str:
-    """Return an address without a server."""
+    """Return an address at which no server runs."""
     server = make_server()
     server.stop()
     return server.address
@@ -466,7 +470,7 @@ def test_unreachable_server_gives_warning_and_legal_fallback(
     agent.mark_end_of_trajectory(trajectory, action)
     _, masked = agent.request_for_action(trajectory, observation(1), mask=[False, True, True, False])
     assert masked.act == 1
-    with pytest.raises(SpecError, match="allows no action at all"):
+    with pytest.raises(SpecError, match="the action mask allows no action"):
         agent.request_for_action(trajectory, observation(1), mask=[False] * 4)
     statistics = agent.statistics()
     assert (statistics.decisions, statistics.fallback_decisions, statistics.version) == (2, 2, None)
@@ -502,7 +506,7 @@ def test_continuous_fallback_is_within_bounds(make_server: MakeServer, make_agen
     assert agent.request_for_action(None, observation(0))[1].act.tolist() == [0.5, 0.0]
     other = make_agent(address, action=bounded, server={"timeout_seconds": 0.05}, fallback_action=[1.0, 0.5])
     assert other.request_for_action(None, observation(0))[1].act.tolist() == [1.0, 0.5]
-    with pytest.raises(ConfigError, match=r"fallback_action is \[9, 9\]; it should be an array of shape \(2,\)"):
+    with pytest.raises(ConfigError, match=r"fallback_action is \[9, 9\]; expected an array of shape \(2,\)"):
         make_agent(address, action=bounded, fallback_action=[9, 9])
 
 
@@ -535,7 +539,7 @@ def test_non_finite_observation_ends_trajectory(server: ScriptedServer, make_age
     assert before.episode != after.episode
 
 
-def test_policy_returning_nan_uses_fallback(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_fallback_is_used_if_policy_returns_nan(server: ScriptedServer, make_agent: MakeAgent) -> None:
     system = System(make_agent(server))
     system.run(2)
     server.session.model(make_snapshot(SPEC, 2, bias=float("nan")))
@@ -550,7 +554,7 @@ def test_policy_returning_nan_uses_fallback(server: ScriptedServer, make_agent: 
     assert (first_numbers(before), first_numbers(after)) == ([0, 1, 2], [4, 5, 5])
 
 
-def test_threads_share_agent_with_own_trajectories(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_several_threads_can_use_one_agent(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = make_server(wants(100))
     versions = itertools.count(2)
 
@@ -574,7 +578,7 @@ def test_threads_share_agent_with_own_trajectories(make_server: MakeServer, make
     steps = sum(len(system.actions) for system in systems)
     assert sum(len(t) for t in trajectories) == steps
     assert sorted(s for s, _ in server.session.trajectories) == server.session.sequences, (
-        "sent in the order of sequences"
+        "trajectories are sent in the order of their sequence numbers"
     )
     for trajectory in trajectories:
         differences = np.diff(trajectory.columns["obs.state"][:, 0][:-1])
@@ -608,7 +612,7 @@ def test_close_sends_recorded_steps_and_agent_still_decides(server: ScriptedServ
     assert (statistics.steps_acknowledged, statistics.dropped_steps, statistics.steps_waiting) == (4, 1, 0)
 
 
-def test_action_from_before_close_can_be_added_after(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_action_requested_before_close_can_be_added_after_close(server: ScriptedServer, make_agent: MakeAgent) -> None:
     agent = make_agent(server)
     trajectory, action = agent.request_for_action(None, observation(0))
     agent.close()
@@ -649,7 +653,7 @@ with RL4SysAgent({{"client_id": "light", "observation": 3, "action": 4, "server"
     print(int(status["VmRSS"].split()[0]) / 1024)
 """
     ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=TIMEOUT_SECONDS)
-    assert float(ended.stdout) <= 75, "MB; 68 when this test was written"
+    assert float(ended.stdout) <= 75, "limit in MB; usage was 68 MB when this test was written"
 
 
 def test_agent_is_a_context_manager(server: ScriptedServer, make_agent: MakeAgent) -> None:
@@ -715,20 +719,20 @@ def test_remote_client_ignores_models(make_server: MakeServer, make_agent: MakeA
     system = System(make_agent(server, inference="remote"))
     server.session.model(make_snapshot(SPEC, 5))
     system.episode(2)
-    received(server, system.agent)  # the model came before the acknowledgement
+    received(server, system.agent)  # The model arrived before the acknowledgement.
     system.episode(3)
     assert [a.version for a in system.actions] == [1] * 5
     assert [(t.version, len(t)) for t in received(server, system.agent)] == [(1, 2), (1, 3)]
 
 
-def test_failed_remote_decision_uses_fallback(make_server: MakeServer, make_agent: MakeAgent) -> None:
+def test_fallback_is_used_if_remote_decision_fails(make_server: MakeServer, make_agent: MakeAgent) -> None:
     server = remote_server(make_server)
     system = System(make_agent(server, inference="remote"))
     system.run(2)
     policy, server.policy = server.policy, None
     failed = system.step()
     assert failed.version is None
-    assert failed.fallback_reason == "the server made no decision: no model yet (UNAVAILABLE)"
+    assert failed.fallback_reason == "the server returned no action: no model yet (UNAVAILABLE)"
     server.policy = policy
     system.episode(2)
     before, after = received(server, system.agent)

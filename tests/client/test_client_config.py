@@ -98,14 +98,14 @@ def migrated(name: str, **parameters: Any) -> dict[str, Any]:
     return {key: value for key, value in config.algorithm.items() if key != "name"}
 
 
-def test_gradient_steps_of_actor_and_critic_are_two_settings() -> None:
+def test_gradient_steps_of_actor_and_critic_are_migrated_separately() -> None:
     assert migrated("PPO", train_pi_iters=20, train_v_iters=80) == {"gradient_steps": 20, "critic_gradient_steps": 80}
     assert migrated("PPO", train_pi_iters=80, train_v_iters=80) == {"gradient_steps": 80}
     assert migrated("PPO", train_pi_iters=20) == {"gradient_steps": 20}
     assert migrated("PPO", train_v_iters=80) == {"critic_gradient_steps": 80}
 
 
-def test_epsilon_decay_is_the_amount_per_decision() -> None:
+def test_epsilon_decay_is_converted_to_a_number_of_steps() -> None:
     parameters = {"epsilon": 1.0, "epsilon_min": 0.01, "epsilon_decay": 5e-4}
     exploration = migrated("DQN", **parameters)["exploration"]
     assert exploration == {"start": 1.0, "end": 0.01, "steps": 1980}
@@ -123,7 +123,7 @@ def test_learning_rates_and_polyak_of_off_policy_algorithms_are_migrated(name: s
     parse_algorithm({"name": name.lower(), **migrated_settings})
 
 
-def test_alpha_is_fixed_unless_it_is_adaptive() -> None:
+def test_sac_alpha_is_migrated_to_fixed_or_initial_temperature() -> None:
     assert migrated("SAC", alpha=0.2) == migrated("SAC", alpha=0.2, adaptive_alpha=False) == {"temperature": 0.2}
     assert migrated("SAC", alpha=0.2, adaptive_alpha=True) == {"initial_temperature": 0.2}
 
@@ -146,12 +146,12 @@ def test_type_that_contradicts_algorithm_name_is_rejected(name: str, kind: str) 
     [
         ({"algorithm_name": "PPO", "max_traj_len": 5}, "max_traj_len is not a setting of a client; did you mean max_t"),
         ({"algorithm": "PPO", "comunication": {}}, "comunication is not a setting of a client; did you mean communi"),
-        ({"algorithm": "PPO", "training": 3}, "training is 3; it should be a block"),
+        ({"algorithm": "PPO", "training": 3}, "training is 3; expected a block"),
         ({"patience": 3}, "patience is not a setting"),
         ({"server": {"adress": "x"}}, "server.adress is not a setting; did you mean address?"),
-        ({"client_id": "a/b"}, "client_id is 'a/b'; it does not have the right form"),
-        ({"max_traj_length": 0}, "max_traj_length is 0; it should be greater than 0"),
-        ({"inference": "there"}, "inference is 'there'; it should be 'local' or 'remote'"),
+        ({"client_id": "a/b"}, "client_id is 'a/b'; expected text that matches ^"),
+        ({"max_traj_length": 0}, "max_traj_length is 0; expected a value greater than 0"),
+        ({"inference": "there"}, "inference is 'there'; expected 'local' or 'remote'"),
         ({"version": 7}, "the config has version 7"),
     ],
 )
@@ -212,15 +212,15 @@ def test_all_forms_of_observation_and_action_are_accepted() -> None:
         ({"action": 4}, "the size of observation is missing from the config. Give RL4SysAgent(conf_path, obser"),
         ({"observation": 8}, "action_space=...), with spaces of Gymnasium or rl4sys.spec, or write `action: 4`"),
         ({}, "the size of observation and of action are missing"),
-        ({"observation": 0, "action": 4}, "observation is 0; it should be a size such as 8"),
+        ({"observation": 0, "action": 4}, "observation is 0; expected a size such as 8"),
         ({"observation": "x", "action": 4}, "observation is 'x'"),
-        ({"observation": {"shape": [2], "kind": 1}, "action": 4}, "its block takes shape and"),
+        ({"observation": {"shape": [2], "kind": 1}, "action": 4}, "expected a block with shape and"),
         ({"observation": {"shape": 2, "low": [1, 2, 3]}, "action": 4}, "observation: low has 3 values"),
         ({"observation": {"shape": 2, "low": "x"}, "action": 4}, "observation.low is 'x'"),
         ({"observation": {"shape": 2, "dtype": "float64"}, "action": 4}, "observation.dtype is 'float64'"),
         ({"observation": {}, "action": 4}, "observation is an empty block"),
-        ({"observation": 8, "action": 0}, "action is 0; it should be the number of discrete actions"),
-        ({"observation": 8, "action": {"size": 2, "max": 3}}, "its block takes size and"),
+        ({"observation": 8, "action": 0}, "action is 0; expected the number of discrete actions"),
+        ({"observation": 8, "action": {"size": 2, "max": 3}}, "expected a block with size and"),
         ({"observation": 8, "action": {"size": 2}, "mask": True}, "only discrete actions can be masked"),
     ],
 )
@@ -231,7 +231,7 @@ def test_invalid_observation_or_action_is_reported(sizes: dict[str, Any], messag
 
 
 def test_draws_differ_between_clients_unless_seeded() -> None:
-    """Clients of one policy with equal random draws would explore identically."""
+    """With equal random draws, all clients of a policy would explore identically."""
     assert _draws_key(None) != _draws_key(None)
     assert _draws_key(3) == _draws_key(3) != _draws_key(4)
 
@@ -241,7 +241,7 @@ def test_draws_differ_between_clients_unless_seeded() -> None:
     [
         ({"max_traj_length": None, "algorithm_parameters": {"traj_per_epoch": 3}}, "max_traj_length is None"),
         ({"algorithm_parameters": {"train_pi_iters": None, "train_v_iters": 3}}, "train_pi_iters is None"),
-        ({"server": 5, "train_server_address": "localhost:1"}, "server is 5; it should be a block"),
+        ({"server": 5, "train_server_address": "localhost:1"}, "server is 5; expected a block"),
         ({"observaton": 3}, "observaton is not a setting of a client; did you mean observation"),
     ],
 )
@@ -251,17 +251,17 @@ def test_invalid_setting_of_first_format_is_reported(settings: dict[str, Any], m
 
 
 def test_shape_with_too_many_axes_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="observation: a box of 9 axes"):
+    with pytest.raises(ConfigError, match="observation: a box has 9 axes"):
         make_spaces(Sizes([1] * 9, 2))
 
 
-def test_unknown_setting_lists_known_settings() -> None:
+def test_error_for_unknown_setting_lists_known_settings() -> None:
     with pytest.raises(ConfigError, match="Known in the config: "):
         load_client_config({"observaton": 3})
 
 
 @pytest.mark.parametrize("address", ["localhost:65536", "localhost:117980", "[::1]:99999999999999999999"])
 def test_invalid_port_is_rejected(address: str) -> None:
-    with pytest.raises(ConfigError, match="a port is at most 65535"):
+    with pytest.raises(ConfigError, match="expected a port of at most 65535"):
         load_client_config({"client_id": "c"}, {"server.address": address})
     load_client_config({"client_id": "c"}, {"server.address": "unix:/run/rl4sys"})

@@ -1,4 +1,4 @@
-"""Malicious servers: the host always gets a legal action immediately, with bounded RAM and log output."""
+"""Malicious servers: the host program always gets a legal action immediately, with bounded RAM and log output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_DECISION_SECONDS = 5.0
 
 
 def play(agent: RL4SysAgent, steps: int = 20) -> list[Any]:
-    """Run steps in episodes of ten and check that every action is legal and immediate."""
+    """Run steps in episodes of ten, and check that every action is legal and returned without delay."""
     trajectory, actions = None, []
     for step in range(1, steps + 1):
         began = time.perf_counter()
@@ -68,12 +68,12 @@ def spec_with_many_axes(session: Session) -> None:
 
 
 INVALID_MODELS: dict[str, tuple[Callable[[Session], None], str]] = {
-    "wrong digest": (lambda s: s.model(make_snapshot(s.spec, 1), digest=bytes(32)), "its digest differs"),
+    "wrong digest": (lambda s: s.model(make_snapshot(s.spec, 1), digest=bytes(32)), "its digest does not match"),
     "no content": (lambda s: full(s, b""), "not a safetensors file"),
     "garbage": (lambda s: full(s, b"\xff" * 1000), "not a safetensors file"),
     "other observation": (lambda s: s.model(make_snapshot(Spec({"state": Box((5,))}, Discrete(4)), 1)), "is for"),
     "other action": (lambda s: s.model(make_snapshot(Spec({"state": Box((3,))}, Box((4,))), 1)), "is for"),
-    "many axes": (spec_with_many_axes, "a box of 60000 axes"),
+    "many axes": (spec_with_many_axes, "a box has 60000 axes"),
     "last version": (lambda s: s.model(make_snapshot(s.spec, 1), version=2**64 - 1), "the highest valid version is"),
     "no base": (
         lambda s: s.send(snapshot=SnapshotMessage(version=2, delta=Delta(base_version=1, compressed=b"x"))),
@@ -152,7 +152,7 @@ def test_extreme_model_metadata_does_not_block_decisions(
     assert agent.flush(10.0)
 
 
-def test_invalid_acknowledgements_are_harmless(
+def test_invalid_acknowledgements_keep_step_counts_correct(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     def acknowledge_anything(session: Session) -> None:
@@ -184,14 +184,14 @@ def test_oversized_trajectories_are_logged_once(
     assert len(caplog.records) == 1
 
 
-def test_deep_program_is_accepted(
+def test_program_with_over_1000_operations_is_accepted(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     agent = make_agent(make_server(lambda session: (session.welcome(), deep(session))))
     assert {action.version for action in play(agent)} == {1}
 
 
-def test_stored_error_messages_are_bounded(
+def test_size_of_stored_error_messages_is_bounded(
     make_server: Callable[..., ScriptedServer], make_agent: Callable[..., RL4SysAgent]
 ) -> None:
     def script(session: Session) -> None:
@@ -230,7 +230,7 @@ def test_flow_control_limits_unconsumed_messages(make_server: Callable[..., Scri
         stream.send(ClientMessage(hello=Hello(client_id="slow")))
         for _ in range(4):
             assert some.acquire(timeout=20)
-        assert not some.acquire(timeout=0.5), "nothing more is read before messages are consumed"
+        assert not some.acquire(timeout=0.5), "no further message is read before earlier ones are consumed"
         for event in received[:4]:
             assert isinstance(event, Received)
             event.consume()

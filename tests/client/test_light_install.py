@@ -1,4 +1,4 @@
-"""The client works with nothing but the requirements of the distribution `rl4sys-client`."""
+"""The client needs only the requirements of the distribution `rl4sys-client`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_light_client_trains_with_a_server(tmp_path: Path) -> None:
         server.wait_for_policy("light", lambda policy: policy.version >= 1)
 
 
-def test_light_install_says_how_to_get_a_server(tmp_path: Path) -> None:
+def test_server_in_light_install_reports_missing_package(tmp_path: Path) -> None:
     done = run_light(tmp_path, "-m", "rl4sys.server.server")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("rl4sys: this command needs typer, which is not installed; install it in a checkout")

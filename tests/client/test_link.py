@@ -39,7 +39,7 @@ def serving(version: int, **fields: Any) -> Callable[[Session], None]:
 
 
 def keep_silent(session: Session) -> None:
-    """Do not acknowledge trajectories."""
+    """Do not acknowledge the received trajectories."""
 
 
 def test_hello_identifies_client(server: ScriptedServer, make_agent: MakeAgent) -> None:
@@ -85,7 +85,7 @@ def test_no_data_is_lost_when_server_restarts(make_server: MakeServer, make_agen
     server.stop()
     for _ in range(3):
         system.episode(5)
-    assert {a.version for a in system.actions} == {1}, "the last model stays in use"
+    assert {a.version for a in system.actions} == {1}, "the agent continues to use the last model"
     again = make_server(port=server.port)
     assert agent.flush(TIMEOUT_SECONDS)
     assert again.all_steps() == 15
@@ -211,15 +211,15 @@ def test_new_lineage_resets_unlearned_steps(make_server: MakeServer, make_agent:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition that only the statistics of an agent reveal."""
+    """Poll a condition on the statistics of an agent until it is true."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     waiting = threading.Event()
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "timeout"
         waiting.wait(0.005)
 
 
-def test_pinned_version_is_adopted(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_pinned_version_is_used(server: ScriptedServer, make_agent: MakeAgent) -> None:
     server.script = serving(4, wants=0)
     agent = make_agent(server, pin_version=4)
     assert agent.version == 4
@@ -237,7 +237,7 @@ def test_constructor_raises_if_server_rejects_client(make_server: MakeServer, ma
     assert len(server.sessions) == 1
 
 
-def test_later_rejection_is_logged_once_and_retried_slowly(
+def test_rejection_after_start_is_logged_once_and_retried_slowly(
     server: ScriptedServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = make_agent(server)
@@ -246,7 +246,7 @@ def test_later_rejection_is_logged_once_and_retried_slowly(
     server.wait_for(lambda: len(server.sessions) == 2)
     until(lambda: "not any more" in str(agent.statistics().last_problem))
     until(lambda: not agent.statistics().connected)
-    assert threading.Event().wait(0.4) is False, "enough time for several attempts"
+    assert threading.Event().wait(0.4) is False, "several attempts would fit into this time"
     assert len(server.sessions) == 2
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.message for record in errors] == ["the server refused this client: not any more"]
@@ -352,7 +352,7 @@ def test_outbox_overflow_is_spooled_while_server_is_unreachable(
 
 
 def leave_episode_on_disk(make_server: MakeServer, make_agent: MakeAgent) -> ScriptedServer:
-    """Make an agent leave an episode of seven steps on disk by closing it after its server. Returns the server."""
+    """Stop a server and then close its agent, so that seven steps stay in the spool. Returns the server."""
     server = make_server()
     agent = make_agent(server)
     server.stop()
@@ -511,7 +511,7 @@ def test_retry_delay_grows_exponentially_with_jitter(tmp_path: Path) -> None:
     assert drawn[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
-def test_idle_client_and_unreachable_server_use_little_cpu(server: ScriptedServer, make_agent: MakeAgent) -> None:
+def test_idle_and_unconnected_clients_use_little_cpu(server: ScriptedServer, make_agent: MakeAgent) -> None:
     connected = make_agent(server)
     absent = make_agent("127.0.0.1:9", server={"timeout_seconds": 0.01}, client_id="other")
     before = time.process_time()
@@ -521,7 +521,7 @@ def test_idle_client_and_unreachable_server_use_little_cpu(server: ScriptedServe
     assert not absent.statistics().connected
 
 
-def test_link_survives_exceptions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_link_restarts_after_an_exception(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     opened = threading.Event()
 
     def open_stream(deliver: Deliver) -> Stream:

@@ -66,7 +66,7 @@ def drain(outbox: Outbox, max_bytes: int = 2500) -> list[int]:
     return sequences
 
 
-def test_outbox_uses_no_disk_while_memory_has_room(tmp_path: Path) -> None:
+def test_outbox_below_memory_limit_uses_no_disk(tmp_path: Path) -> None:
     outbox = Outbox(10 * SIZE, spool_in(tmp_path), encode)
     put(outbox, *range(1, 11))
     assert (outbox.waiting_steps, outbox.memory_bytes, outbox.spool_bytes) == (100, 10 * SIZE, 0)
@@ -108,7 +108,7 @@ def test_outbox_overflow_to_disk_keeps_order(tmp_path: Path) -> None:
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_zero_memory_limit_sends_one_trajectory_at_a_time(tmp_path: Path) -> None:
+def test_zero_memory_limit_loses_no_trajectories(tmp_path: Path) -> None:
     outbox = Outbox(0, spool_in(tmp_path), encode)
     put(outbox, *range(1, 8))
     assert drain(outbox) == list(range(1, 8))
@@ -119,9 +119,17 @@ def test_oldest_trajectory_is_dropped_when_memory_and_disk_are_full(tmp_path: Pa
     put(outbox, *range(1, 31))
     kept = drain(outbox)
     assert kept == list(range(31 - len(kept), 31))
-    assert len(kept) >= 3, "at least the capacity of the disk"
+    assert len(kept) >= 3, "the disk has room for three trajectories"
     assert outbox.dropped_steps == STEPS * (30 - len(kept))
     assert outbox.waiting_steps == 0
+
+
+def test_dropped_steps_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outbox = Outbox(3 * SIZE, spool_in(tmp_path, 0), encode)
+    put(outbox, 1, 2, 3)
+    assert caplog.records == [], "nothing is dropped yet"
+    put(outbox, *range(4, 31))
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["dropping the oldest steps"]
 
 
 def test_memory_limit_applies_without_spool(tmp_path: Path) -> None:
@@ -200,14 +208,14 @@ def test_next_process_sends_persisted_trajectories(tmp_path: Path) -> None:
     outbox = Outbox(3 * SIZE, spool_in(tmp_path, 10**6), encode)
     put(outbox, *range(1, 11))
     outbox.next_batch(SIZE)
-    assert not list(abandoned_spools(tmp_path / "home")), "its process still runs"
+    assert not list(abandoned_spools(tmp_path / "home")), "the process that owns the spool still runs"
     outbox.persist()
     put(outbox, 11)
     assert outbox.dropped_steps == STEPS, "later recordings are counted as dropped"
 
     (left,) = abandoned_spools(tmp_path / "home")
     assert left.hello == b"hello"
-    assert not list(abandoned_spools(tmp_path / "home")), "another sender holds its lock"
+    assert not list(abandoned_spools(tmp_path / "home")), "another sender holds the lock of the spool"
     successor = Outbox(2 * SIZE, left, encode)
     assert successor.waiting_steps == 100
     assert drain(successor) == list(range(1, 11))
@@ -215,7 +223,7 @@ def test_next_process_sends_persisted_trajectories(tmp_path: Path) -> None:
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_abandoned_spool_survives_lost_connections(tmp_path: Path) -> None:
+def test_abandoned_spool_is_kept_after_lost_connections(tmp_path: Path) -> None:
     outbox = Outbox(0, spool_in(tmp_path), encode)
     put(outbox, 1, 2, 3)
     outbox.persist()
@@ -302,7 +310,7 @@ def test_damaged_segment_loses_only_its_steps(damage: str, tmp_path: Path) -> No
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_directory_of_another_user_is_not_used(
+def test_spool_directory_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     public = tmp_path / "public"

@@ -1,4 +1,4 @@
-"""Bounded bookkeeping of sent recordings in `Pace`."""
+"""Limit of the list of sent recordings in `Pace`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def make_model(version: int, learned_sequence: int) -> Model:
     return Model("first", version, steps_to_next_update=10**9, learned_sequence=learned_sequence)
 
 
-def test_entries_for_sent_recordings_stay_bounded_during_outage() -> None:
+def test_list_of_sent_recordings_is_bounded_during_outage() -> None:
     pace = Pace(1000)
     pace.publish(make_model(1, learned_sequence=0))
     for number in range(1, 5001):

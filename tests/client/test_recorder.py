@@ -1,4 +1,4 @@
-"""Contract of both recorder implementations, and their equality."""
+"""Contract of the numpy and the native recorder, and their equality."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_recorder_accepts_core_of_snapshot_policy() -> None:
     assert recorder.decide(policy.core, ROW, None, Draws(0)) == policy.decide(ROW, None, Draws(0))
 
 
-def test_decision_equals_program_with_same_draws(form: Form) -> None:
+def test_recorder_and_program_select_same_actions_from_same_draws(form: Form) -> None:
     ours, theirs, recorder = Draws(3), Draws(3), form.discrete()
     decisions = [recorder.decide(form.core(), row, None, ours) for row in random_rows(50)]
     assert decisions == [form.core().decide(row, None, theirs) for row in random_rows(50)]
@@ -93,7 +93,7 @@ def test_decision_equals_program_with_same_draws(form: Form) -> None:
     assert ours.state() == theirs.state() == {"key": 3, "counter": 50}
 
 
-def test_continuous_decision_equals_program_with_same_draws(form: Form) -> None:
+def test_continuous_recorder_and_program_select_same_action_from_same_draws(form: Form) -> None:
     decision = form.continuous().decide(form.core(GAUSSIAN), ROW, None, Draws(3))
     action, log_prob = form.core(GAUSSIAN).decide(ROW, None, Draws(3))
     assert decision is not None
@@ -129,7 +129,7 @@ def test_continuous_actions_are_recorded_as_vectors(form: Form) -> None:
     assert columns["log_prob"].tolist() == [decision[1] for decision in decisions if decision]
 
 
-def test_masks_are_recorded_with_missing_masks_as_all_true(form: Form) -> None:
+def test_missing_mask_is_recorded_as_all_true(form: Form) -> None:
     recorder, core, draws = form.discrete(masked=True), form.core(), Draws(0)
     only_two: Any = [False, False, True]
     for mask in (np.array(only_two), None, only_two):
@@ -158,7 +158,7 @@ def test_missing_final_row_repeats_last_row(form: Form) -> None:
     assert columns["mask"].tolist() == [[True] * 3, mask.tolist(), mask.tolist()]
 
 
-def test_repeated_final_row_is_correct_when_columns_grow(form: Form) -> None:
+def test_last_row_is_repeated_correctly_after_64_steps(form: Form) -> None:
     recorder, core, draws, rows = form.discrete(), form.core(), Draws(0), random_rows(64)
     for row in rows:
         take_step(recorder, core, draws, row)
@@ -193,7 +193,7 @@ def test_rewards_can_be_set_late_in_any_order_and_replaced(form: Form) -> None:
     assert recorder.take(None, None)["reward"].tolist() == np.array([2, -1e-30, 0.1, 0], np.float32).tolist()
 
 
-def test_reward_of_earlier_recording_does_not_change_next_one(form: Form) -> None:
+def test_reward_of_earlier_recording_does_not_change_next_recording(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     for _ in range(2):
         recorder.reward(take_step(recorder, core, draws), 5.0)
@@ -204,7 +204,7 @@ def test_reward_of_earlier_recording_does_not_change_next_one(form: Form) -> Non
     assert recorder.take(None, None)["reward"].tolist() == [0.0]
 
 
-def test_new_decision_replaces_pending_one(form: Form) -> None:
+def test_new_decision_replaces_pending_decision(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(1)
     recorder.decide(core, NEXT, None, draws)
     decision = recorder.decide(core, ROW, None, draws)
@@ -216,7 +216,7 @@ def test_new_decision_replaces_pending_one(form: Form) -> None:
 
 @pytest.mark.parametrize("reason", ["limit", "nan", "policy"])
 @pytest.mark.parametrize("program", [CATEGORICAL, GAUSSIAN], ids=["discrete", "continuous"])
-def test_failed_decision_keeps_pending_one(form: Form, program: Program, reason: str) -> None:
+def test_failed_decision_keeps_pending_decision(form: Form, program: Program, reason: str) -> None:
     recorder = form.discrete() if program is CATEGORICAL else form.continuous()
     core, draws = form.core(program), Draws(1)
     decision = recorder.decide(core, ROW, None, draws)
@@ -233,7 +233,7 @@ def test_failed_decision_keeps_pending_one(form: Form, program: Program, reason:
     assert columns["log_prob"][0] == decision[1]
 
 
-def test_no_decision_and_no_draw_at_limit(form: Form) -> None:
+def test_decide_returns_none_without_a_draw_at_step_limit(form: Form) -> None:
     recorder, core, draws = form.discrete(), form.core(), Draws(0)
     assert recorder.limit > 10**9
     recorder.limit = 2
@@ -300,8 +300,8 @@ def test_empty_recording_needs_final_row(form: Form) -> None:
     ("row", "mask", "error", "message"),
     [
         (np.array([np.nan, 0]), None, NumericalError, "the final observation contains NaN or infinity"),
-        (np.zeros(3), None, SpecError, r"a row of float64 \(3,\) given; expected float32 \(2,\)"),
-        (ROW, np.ones(2, np.bool_), SpecError, r"a mask of bool \(2,\) was given; expected bool \(3,\)"),
+        (np.zeros(3), None, SpecError, r"the row is float64 of shape \(3,\); expected float32 of shape \(2,\)"),
+        (ROW, np.ones(2, np.bool_), SpecError, r"the mask is bool of shape \(2,\); expected bool of shape \(3,\)"),
         (None, np.ones(3, np.bool_), SpecError, "a mask was given without a final observation"),
     ],
 )
@@ -366,7 +366,7 @@ def test_multi_discrete_actions_are_recorded(form: Form) -> None:
     assert columns["mask"].tolist() == [*masks.tolist(), [True] * 3]
 
 
-def test_policy_with_different_action_parts_is_rejected(form: Form) -> None:
+def test_policy_with_different_action_dimensions_is_rejected(form: Form) -> None:
     with pytest.raises(
         SpecError, match=r"the policy has .* 3 discrete actions; the recorder has .* 3 discrete actions in 2 parts"
     ):
@@ -377,7 +377,7 @@ def test_policy_with_different_action_parts_is_rejected(form: Form) -> None:
         form.discrete().decide(form.core(MULTI_DISCRETE), ROW, None, Draws(0))
 
 
-def test_mask_is_rejected_if_spec_has_none(form: Form) -> None:
+def test_mask_is_rejected_if_spec_has_no_mask(form: Form) -> None:
     draws = Draws(0)
     for recorder, program in ((form.discrete(), CATEGORICAL), (form.continuous(), GAUSSIAN)):
         for mask in (np.ones(3, np.bool_), np.ones(0, np.bool_)):
@@ -392,8 +392,8 @@ def test_mask_is_rejected_if_spec_has_none(form: Form) -> None:
     ("mask", "message"),
     [
         (np.zeros(3, np.bool_), "allows none of the 3 actions; at least one must be legal"),
-        (np.ones(4, np.bool_), r"a mask of bool \(4,\) was given; expected bool \(3,\)"),
-        (np.ones(3), r"a mask of float64 \(3,\) was given; expected bool \(3,\)"),
+        (np.ones(4, np.bool_), r"the mask is bool of shape \(4,\); expected bool of shape \(3,\)"),
+        (np.ones(3), r"the mask is float64 of shape \(3,\); expected bool of shape \(3,\)"),
     ],
 )
 def test_invalid_mask_is_rejected_before_any_draw(form: Form, mask: Any, message: str) -> None:
@@ -406,7 +406,7 @@ def test_invalid_mask_is_rejected_before_any_draw(form: Form, mask: Any, message
 @pytest.mark.parametrize(
     ("sizes", "program", "message"),
     [
-        ((3, 3, 1), CATEGORICAL, "rows of"),
+        ((3, 3, 1), CATEGORICAL, r"rows of 2 numbers|the rows are float32 of shape \(0, 3\)"),
         (
             (2, 4, 1),
             CATEGORICAL,
@@ -472,13 +472,13 @@ def test_observation_is_flattened_in_c_order(form: Form) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (np.zeros(3, np.float32), r"a row of float32 \(3,\) given; expected float32 \(2,\)"),
-        (np.zeros((2, 2)), r"a row of float64 \(2, 2\) given"),
-        (np.zeros(2, np.bool_), r"a row of bool \(2,\) given"),
-        (np.zeros(2, np.complex64), r"a row of complex64 \(2,\) given"),
-        ([[1.0, 2.0], [3.0]], "a row of unequal lengths given"),
-        ([], "a row of .* given"),
-        (None, "a row of object .* given"),
+        (np.zeros(3, np.float32), r"the row is float32 of shape \(3,\); expected float32 of shape \(2,\)"),
+        (np.zeros((2, 2)), r"the row is float64 of shape \(2, 2\)"),
+        (np.zeros(2, np.bool_), r"the row is bool of shape \(2,\)"),
+        (np.zeros(2, np.complex64), r"the row is complex64 of shape \(2,\)"),
+        ([[1.0, 2.0], [3.0]], "the row is nested with unequal lengths"),
+        ([], "the row is .* of shape"),
+        (None, "the row is object of shape"),
     ],
 )
 def test_observation_of_wrong_type_or_size_is_rejected(form: Form, row: Any, message: str) -> None:
@@ -506,7 +506,7 @@ def test_invalid_row_or_action_sizes_are_rejected(form: Form, sizes: tuple[int, 
         form.recorder(*sizes)
 
 
-def test_recorded_arrays_are_not_shared(form: Form) -> None:
+def test_recorded_arrays_are_independent_copies(form: Form) -> None:
     recorder, core, draws = form.continuous(), form.core(GAUSSIAN), Draws(0)
     row, last = ROW.copy(), NEXT.copy()
     decision = recorder.decide(core, row, None, draws)
@@ -528,7 +528,7 @@ def test_recorded_arrays_are_not_shared(form: Form) -> None:
     assert recorder.take(None, None)["row"].tolist() == [ROW.tolist()] * 2
 
 
-# Heads without a body: both implementations then get bit-identical inputs and take the same branches.
+# Programs without a body: both implementations get bit-identical head inputs and take the same branches.
 KINDS: dict[str, tuple[Program, int, tuple[int, int, int, bool]]] = {
     "discrete": (Program((), Operation("categorical")), 3, (3, 3, 1, False)),
     "masked": (Program((), Operation("categorical")), 3, (3, 3, 1, True)),
@@ -557,8 +557,8 @@ OPERATIONS = st.one_of(
 
 
 @dataclass
-class Side:
-    """One implementation applied to a sequence of operations."""
+class RecorderUnderTest:
+    """One recorder implementation, to which a sequence of operations is applied."""
 
     recorder: NumpyRecorder
     core: Any
@@ -610,7 +610,8 @@ def assert_equal(expected: Any, got: Any) -> None:
 def test_both_recorders_behave_identically(kind: str, operations: list[tuple[Any, ...]], key: int) -> None:
     program, inputs, sizes = KINDS[kind]
     reference, native = (
-        Side(form.recorder(*sizes), form.core(program, WEIGHTS, inputs), Draws(key)) for form in (NUMPY, IN_USE)
+        RecorderUnderTest(form.recorder(*sizes), form.core(program, WEIGHTS, inputs), Draws(key))
+        for form in (NUMPY, IN_USE)
     )
     assert type(reference.recorder) is not type(native.recorder)
     for operation in operations:

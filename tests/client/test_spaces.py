@@ -1,4 +1,4 @@
-"""Conversion of spaces: a client and a local run of the same spaces have equal specs."""
+"""Conversion of spaces: a client and a local run with the same spaces have equal specs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_continuous_actions_keep_their_bounds(bounds: tuple[Any, Any]) -> None:
     assert make_spaces(Sizes(), observation, action).spec == Encoding(StaticEnvironment(observation, action)).spec
 
 
-def test_spaces_and_sizes_of_rl4sys_are_accepted() -> None:
+def test_rl4sys_spaces_and_plain_sizes_are_accepted() -> None:
     spec = Spec({"state": Box((3,))}, Discrete(2))
     assert make_spaces(Sizes(), spec).spec == spec
     assert make_spaces(Sizes(), Box((3,)), Discrete(2)).spec == spec
@@ -109,5 +109,5 @@ def test_space_may_add_bounds_to_config_but_not_contradict_it() -> None:
     ],
 )
 def test_unsupported_spaces_are_rejected(observation: Any, action: Any) -> None:
-    with pytest.raises(SpecError, match=r"cannot be sent by a client|are not supported"):
+    with pytest.raises(SpecError, match=r"a client cannot send observations|are not supported"):
         make_spaces(Sizes(), observation, action)

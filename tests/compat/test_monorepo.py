@@ -1,4 +1,4 @@
-"""Names of the mono-repo document."""
+"""Classes of the mono-repo document."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_trainer_resumes_a_run_directory_exactly(config_file: str, monkeypatch: 
     latest = "checkpoints/latest/state.safetensors"
     states = [(trainer.exp_dir / latest).read_bytes() for trainer in (straight, resumed)]
     assert states[0] == states[1]
-    assert Trainer(stopped.exp_dir).train().finished, "a finished run stays as it is"
+    assert Trainer(stopped.exp_dir).train().finished, "a finished run is not trained further"
 
 
-def test_trainer_leaves_no_run_behind_if_the_environment_is_unusable(config_file: str, tmp_path: Path) -> None:
+def test_trainer_leaves_no_run_directory_if_the_environment_is_unusable(config_file: str, tmp_path: Path) -> None:
     settings = {**SMALL["ppo"], "environment": {"name": "CartPole-v1", "options": {"nothing": 1}}}
     (tmp_path / "bad.yaml").write_text(to_yaml(settings))
     with pytest.raises((ConfigError, SpecError)):
@@ -76,7 +76,7 @@ def test_trainer_leaves_no_run_behind_if_the_environment_is_unusable(config_file
     assert [path for path in Path("experiments").iterdir() if path.is_dir()] == []
 
 
-class Keeper:
+class Checkpointable:
     def __init__(self, state: Any) -> None:
         self.state = state
 
@@ -89,12 +89,12 @@ def make_state(step: int) -> dict[str, Any]:
     optimizer = torch.optim.Adam(network.parameters(), lr=0.5)
     network(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    algorithm = Keeper({"networks": {"actor": network.state_dict()}, "optimizer": optimizer.state_dict()})
-    buffer = Keeper({"rewards": np.arange(3.0), "next": 3})
+    algorithm = Checkpointable({"networks": {"actor": network.state_dict()}, "optimizer": optimizer.state_dict()})
+    buffer = Checkpointable({"rewards": np.arange(3.0), "next": 3})
     return {"algorithm": algorithm, "buffer": buffer, "global_step": step, "episode": 4, "metrics": {"loss": [0.5]}}
 
 
-def test_checkpoint_manager_restores_what_was_saved(tmp_path: Path) -> None:
+def test_checkpoint_manager_restores_the_saved_state(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
     assert manager.load_latest() is None
     state = make_state(500)
@@ -121,7 +121,7 @@ def test_checkpoint_manager_restores_what_was_saved(tmp_path: Path) -> None:
     assert set(path.iterdir()) == {path / name for name in ("state.json", "state.safetensors", "manifest.json")}
 
 
-def test_auto_save_follows_the_frequency_and_latest_the_last_save(tmp_path: Path) -> None:
+def test_auto_save_respects_the_frequency_and_latest_is_the_last_save(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
     assert manager.auto_save(make_state(150), frequency=100) is None
     assert manager.auto_save(make_state(200), frequency=100) == tmp_path / "checkpoints" / "auto_200"
@@ -131,12 +131,12 @@ def test_auto_save_follows_the_frequency_and_latest_the_last_save(tmp_path: Path
     assert loaded["global_step"] == 90
 
 
-def test_checkpoint_manager_explains_what_cannot_be_saved(tmp_path: Path) -> None:
+def test_checkpoint_manager_rejects_incomplete_unsupported_and_damaged_states(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
-    with pytest.raises(ConfigError, match="trainer_state has no episode, metrics; it needs algorithm, buffer"):
-        manager.save({"algorithm": Keeper({}), "buffer": Keeper({}), "global_step": 1})
+    with pytest.raises(ConfigError, match="trainer_state lacks episode, metrics; expected the keys algorithm, buffer"):
+        manager.save({"algorithm": Checkpointable({}), "buffer": Checkpointable({}), "global_step": 1})
     with pytest.raises(CheckpointError, match="algorithm/model is Linear, which cannot be saved; use tensors, arrays"):
-        manager.save({**make_state(1), "algorithm": Keeper({"model": torch.nn.Linear(1, 1)})})
+        manager.save({**make_state(1), "algorithm": Checkpointable({"model": torch.nn.Linear(1, 1)})})
     assert manager.load_latest() is None
     path = manager.save(make_state(1))
     (path / "state.safetensors").write_bytes(b"damaged")
@@ -166,7 +166,7 @@ def test_tracker_registers_an_experiment_of_another_training_loop(config_file: s
     assert [one["id"] for one in tracker.find_experiments(name=metadata["name"])] == [metadata["id"]]
 
 
-def test_reproducibility_checker_repeats_a_run(config_file: str) -> None:
+def test_reproducibility_checker_detects_changed_metrics(config_file: str) -> None:
     trainer = Trainer(config_file)
     trainer.train()
     assert ReproducibilityChecker().verify_experiment(trainer.exp_dir).identical
@@ -177,7 +177,7 @@ def test_reproducibility_checker_repeats_a_run(config_file: str) -> None:
     assert not ReproducibilityChecker().verify_experiment(trainer.exp_dir).identical
 
 
-def test_auto_tuner_finds_the_better_settings(tmp_path: Path) -> None:
+def test_auto_tuner_suggests_better_settings_with_more_results(tmp_path: Path) -> None:
     search = {"algorithm.lr": {"low": 1e-5, "high": 1e-1, "log": True}, "network.actor.hidden_dims": [[8], [8, 8]]}
 
     def performance(config: Any) -> float:
@@ -194,19 +194,19 @@ def test_auto_tuner_finds_the_better_settings(tmp_path: Path) -> None:
     assert np.mean(values[-10:]) > np.mean(values[:10]), "the search should use the results"
 
 
-def test_auto_tuner_learns_from_a_history(tmp_path: Path) -> None:
+def test_auto_tuner_uses_results_from_the_history(tmp_path: Path) -> None:
     search = {"algorithm.lr": {"low": 0.0, "high": 1.0}}
     history = [({"algorithm.lr": lr}, -abs(lr - 0.3)) for lr in np.linspace(0, 1, 20).tolist()]
     tuner = AutoTuner(search, tmp_path)
     suggested = tuner.suggest_next_config(history)
     assert abs(suggested["algorithm.lr"] - 0.3) < 0.3
     again = AutoTuner(search, tmp_path).suggest_next_config(history)
-    assert again == suggested, "a known history adds nothing"
-    with pytest.raises(ConfigError, match=r"algorithm\.lr is 2\.0, which is outside its search range"):
+    assert again == suggested, "results that are already stored have no effect"
+    with pytest.raises(ConfigError, match=r"'algorithm\.lr' is 2\.0, which is outside its search range"):
         tuner.update_with_result({"algorithm.lr": 2.0}, 1.0)
-    with pytest.raises(ConfigError, match=r"has no 'algorithm\.lr', which is searched; it has lr"):
+    with pytest.raises(ConfigError, match=r"the searched setting 'algorithm\.lr' is missing; the settings are lr"):
         tuner.update_with_result({"lr": 2.0}, 1.0)
-    with pytest.raises(ConfigError, match="the search range of lr is 3: it should be a list of values"):
+    with pytest.raises(ConfigError, match="the search range of 'lr' is 3; expected a list of values"):
         AutoTuner({"lr": 3}, tmp_path / "other")
 
 
@@ -237,7 +237,7 @@ def test_debug_mode_checks_logs_and_profiles_an_update(caplog: pytest.LogCapture
     assert "aten::linear" in {event.key for event in debug.profile.key_averages()}
 
 
-def test_debug_mode_names_the_value_that_is_not_finite() -> None:
+def test_debug_mode_error_contains_the_name_of_the_nonfinite_value() -> None:
     algorithm = Algorithm()
     debug = DebugMode(algorithm)
     debug.profile_performance = False
@@ -278,7 +278,7 @@ def test_cleaner_keeps_configs_and_metrics_of_old_experiments(config_file: str) 
     runs = [Trainer(config_file) for _ in range(2)]
     for trainer in runs:
         trainer.train()
-    assert ExperimentCleaner().cleanup_old_experiments() == [], "both are recent"
+    assert ExperimentCleaner().cleanup_old_experiments() == [], "both experiments are recent"
     assert ExperimentCleaner().cleanup_old_experiments(keep_best_n=2, keep_recent_days=0) == []
     cleaned = ExperimentCleaner().cleanup_old_experiments(keep_best_n=1, keep_recent_days=0)
     assert len(cleaned) == 1
@@ -287,7 +287,7 @@ def test_cleaner_keeps_configs_and_metrics_of_old_experiments(config_file: str) 
     assert not list((cleaned[0] / "checkpoints").glob("step_*"))
 
 
-def test_page_runs(config_file: str) -> None:
+def test_examples_in_the_training_page_run(config_file: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "training_in_python.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2
@@ -296,6 +296,6 @@ def test_page_runs(config_file: str) -> None:
     assert Path("mine/2/checkpoints/latest").readlink().name == "auto_20"
 
 
-def test_distributed_trainer_says_that_it_needs_ray() -> None:
+def test_distributed_trainer_error_mentions_ray() -> None:
     with pytest.raises(ConfigError, match="needs Ray, which this release does not support; use Trainer"):
         DistributedTrainer("ppo_cartpole")

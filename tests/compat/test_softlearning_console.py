@@ -1,4 +1,4 @@
-"""The command ``softlearning``."""
+"""Tests of the command ``softlearning``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def trials(*arguments: str, command: str = "run_example_local") -> list[Experime
         ("dm_control", "lqr", "lqr_2_1"),
     ],
 )
-def test_example_trains_as_rl4sys_train_does(algorithm: str, universe: str, domain: str, task: str | None) -> None:
+def test_example_config_equals_that_of_rl4sys_train(
+    algorithm: str, universe: str, domain: str, task: str | None
+) -> None:
     options = [
         "--algorithm",
         algorithm,
@@ -94,7 +96,7 @@ def test_example_trains_as_rl4sys_train_does(algorithm: str, universe: str, doma
     assert found.training.total_timesteps == settings["training"]["total_timesteps"]
 
 
-def test_multi_goal_example_is_the_shipped_experiment() -> None:
+def test_multi_goal_example_config_equals_the_shipped_experiment() -> None:
     (found,) = trials("examples.multi_goal", "--algorithm", "SQL")
     differing = differences(parse_experiment(load("sql_multigoal")).to_settings(), found.to_settings())
     assert differing.keys() == {"experiment.device", "environment.name"}
@@ -112,7 +114,7 @@ def test_options_are_applied_to_each_trial() -> None:
         assert config.logging.video_frequency == 500
 
 
-def test_checkpoint_frequency_of_zero_means_the_end_only() -> None:
+def test_checkpoint_frequency_zero_saves_only_at_the_end() -> None:
     (found,) = trials("examples.development", "--domain", "Pendulum", "--checkpoint-frequency", "0")
     assert found.training.checkpoint_frequency > found.training.total_timesteps
 
@@ -126,7 +128,9 @@ def test_trials_train_with_different_seeds(softlearning: Softlearning, tmp_path:
     assert all(run.name.startswith("mine_") for run in runs)
 
 
-def test_checkpoint_is_restored(softlearning: Softlearning, tmp_path: Path) -> None:
+def test_restore_requires_the_newest_checkpoint_of_the_same_experiment(
+    softlearning: Softlearning, tmp_path: Path
+) -> None:
     assert softlearning("run_example_local", *SHORT).exit_code == 0
     (run,) = runs_in(tmp_path / "experiments")
     first, *_, newest = sorted((run / "checkpoints").glob("step_*"))
@@ -137,12 +141,12 @@ def test_checkpoint_is_restored(softlearning: Softlearning, tmp_path: Path) -> N
     assert f"training continues only from the newest checkpoint of a run; use --restore {run}" in older.err
     other = ["tiny_example", "--algorithm", "SQL", "--domain", "Pendulum", "--task", "v1"]
     assert (
-        "was trained with the algorithm sac, not sql"
+        "was trained with the algorithm 'sac', but the options give 'sql'"
         in softlearning("run_example_local", *other, "--restore", newest).err
     )
 
 
-def test_dry_run_prints_the_settings_only(softlearning: Softlearning, tmp_path: Path) -> None:
+def test_dry_run_prints_settings_and_creates_no_run(softlearning: Softlearning, tmp_path: Path) -> None:
     outcome = softlearning(
         "run_example_dry", "examples.development", "--algorithm", "SAC", "--domain", "HalfCheetah", "--task", "v3"
     )
@@ -152,7 +156,7 @@ def test_dry_run_prints_the_settings_only(softlearning: Softlearning, tmp_path: 
     assert not (tmp_path / "experiments").exists()
 
 
-def test_debug_mode_checks_and_profiles(softlearning: Softlearning) -> None:
+def test_debug_command_prints_a_profile(softlearning: Softlearning) -> None:
     outcome = softlearning("run_example_debug", *SHORT)
     assert outcome.exit_code == 0, outcome.err
     assert "checks of --debug" in outcome.out
@@ -170,13 +174,13 @@ IGNORED = {
     "--trial-extra-cpus=1": "a trial is a single process",
     "--trial-extra-gpus=1": "a trial is a single process",
     "--trial-name-template=x": "named after the experiment and the time",
-    "--temp-dir=/tmp/ray": "there are no temporary files of Ray",
+    "--temp-dir=/tmp/ray": "Ray, which is not used",
     "--include-webui": "`rl4sys monitor` shows running trials",
     "--with-server": "`rl4sys monitor` shows running trials",
 }
 
 
-def test_options_without_an_equivalent_are_noted(softlearning: Softlearning) -> None:
+def test_options_without_an_effect_are_noted(softlearning: Softlearning) -> None:
     outcome = softlearning("run_example_dry", *SHORT, *IGNORED)
     assert outcome.exit_code == 0, outcome.err
     for option, reason in IGNORED.items():
@@ -186,31 +190,37 @@ def test_options_without_an_equivalent_are_noted(softlearning: Softlearning) -> 
 
 
 MISTAKES = {
-    "two GPUs": (["run_example_local", *SHORT, "--gpus", "2"], "--gpus 2 asks for 2 GPUs; this machine has"),
-    "two GPUs of a trial": (["run_example_local", *SHORT, "--trial-gpus", "2"], "and a run trains on one at most"),
+    "two GPUs": (["run_example_local", *SHORT, "--gpus", "2"], "--gpus 2 requests 2 GPUs, but a run trains"),
+    "two GPUs of a trial": (
+        ["run_example_local", *SHORT, "--trial-gpus", "2"],
+        "but a run trains on at most one (this machine has",
+    ),
     "upload": (["run_example_local", *SHORT, "--upload-dir", "gs://x"], "runs are not uploaded; copy the run"),
-    "no such example": (["run_example_local", "examples.devel"], "examples.devel is not an example: no module"),
-    "module without variants": (["run_example_local", "json"], "json is not an example"),
-    "no domain": (["run_example_local", "examples.development"], "--domain is missing; name an environment"),
+    "no such example": (["run_example_local", "examples.devel"], "'examples.devel' is not an example: no module"),
+    "module without variants": (["run_example_local", "json"], "'json' is not an example"),
+    "no domain": (["run_example_local", "examples.development"], "--domain is missing; give an environment"),
     "no task": (
         ["run_example_local", "examples.development", "--universe", "dm_control", "--domain", "walker"],
         "--task is missing; --domain walker needs one",
     ),
     "other universe": (
         ["run_example_local", "examples.development", "--universe", "robosuite", "--domain", "Lift", "--task", "x"],
-        "--universe is 'robosuite'; this example has gym, dm_control",
+        "--universe is 'robosuite'; this example supports gym, dm_control",
     ),
     "other algorithm": (
         ["run_example_local", "examples.development", "--algorithm", "PPO", "--domain", "Hopper"],
-        "This example has SAC and SQL; for others use: rl4sys train --algorithm PPO --domain Hopper",
+        "This example supports SAC and SQL; for other algorithms use: rl4sys train --algorithm PPO --domain Hopper",
     ),
     "other environment": (
         ["run_example_local", "examples.multi_goal", "--domain", "Hopper"],
         "this example has only MultiGoal",
     ),
     "unknown option": (["run_example_local", *SHORT, "--fast"], "unrecognized arguments: --fast"),
-    "negative number": (["run_example_local", *SHORT, "--cpus", "-1"], "argument --cpus: invalid"),
-    "no trials": (["run_example_local", *SHORT, "--num-samples", "0"], "--num-samples is 0; at least one trial"),
+    "negative number": (
+        ["run_example_local", *SHORT, "--cpus", "-1"],
+        "argument --cpus: the value is '-1'; expected an integer of at least 0",
+    ),
+    "no trials": (["run_example_local", *SHORT, "--num-samples", "0"], "--num-samples is 0, but at least one trial"),
     "cluster": (["run_example_cluster", *SHORT], "softlearning run_example_cluster needs an existing Ray cluster"),
     "Google": (["launch_example_gce", *SHORT], "needs Ray and machines of Google Compute Engine"),
     "Amazon": (["launch_example_ec2", *SHORT], "train on one machine with: softlearning run_example_local"),
@@ -225,7 +235,7 @@ def test_invalid_command_is_rejected(softlearning: Softlearning, arguments: list
     assert "Traceback" not in outcome.err
 
 
-def test_help_names_all_commands(softlearning: Softlearning) -> None:
+def test_help_lists_all_commands(softlearning: Softlearning) -> None:
     shown = softlearning("--help").out
     for command in ("run_example_local", "run_example_debug", "run_example_dry", "run_example_cluster"):
         assert command in shown
@@ -240,7 +250,7 @@ def test_example_of_the_package_is_used_outside_a_checkout(tmp_path: Path) -> No
     assert "name: sql_multigoal" in done.stdout
 
 
-def test_failing_import_of_an_example_is_not_hidden(softlearning: Softlearning, tmp_path: Path) -> None:
+def test_import_error_inside_an_example_is_raised(softlearning: Softlearning, tmp_path: Path) -> None:
     (tmp_path / "broken_example.py").write_text("import no_such_module\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         softlearning("run_example_dry", "broken_example")

@@ -1,4 +1,4 @@
-"""The factories ``get`` of softlearning, and its names."""
+"""Factory functions ``get`` and names of the softlearning interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl4sys.compat import softlearning
 from rl4sys.compat.softlearning import algorithms, policies, replay_pools, samplers, value_functions
 from rl4sys.environments.base import Environment
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.errors import ConfigError
 from rl4sys.networks.base import observation_of
 from rl4sys.policy.draws import Draws
@@ -26,9 +26,9 @@ def environment() -> Environment:
     return softlearning.get_environment_from_params({"universe": "gym", "domain": "Pendulum", "task": "v0"})
 
 
-def test_environment_is_made_from_params(environment: Environment) -> None:
+def test_environment_is_created_from_params(environment: Environment) -> None:
     assert environment.spec is not None
-    assert environment.spec.id == "Pendulum-v1", "the version that exists"
+    assert environment.spec.id == "Pendulum-v1", "the newest version is used"
     custom = {"universe": "gym", "domain": "Pendulum", "task": "v1", "kwargs": {"g": 5.0}}
     assert softlearning.get_environment_from_params(custom).unwrapped.g == 5.0
     walker = softlearning.get_environment_from_params({"universe": "dm_control", "domain": "walker", "task": "walk"})
@@ -36,7 +36,7 @@ def test_environment_is_made_from_params(environment: Environment) -> None:
 
 
 @pytest.mark.parametrize("name", ["SAC", "SQL"])
-def test_parts_learn_together(environment: Environment, name: str) -> None:
+def test_learner_learns_from_trajectories_of_the_sampler(environment: Environment, name: str) -> None:
     config = {"Q_lr": 1e-3, "num_warmup_samples": 10, "batch_size": 8}
     components = {"policy_params": {"class_name": "GaussianPolicy", "config": {"hidden_layer_sizes": [8]}}}
     learner = algorithms.get({"class_name": name, "config": config}, environment, components)
@@ -49,13 +49,13 @@ def test_parts_learn_together(environment: Environment, name: str) -> None:
     assert learner.version == 1
 
 
-def test_unspecified_hyperparameters_are_those_of_the_algorithm(environment: Environment) -> None:
+def test_learners_with_different_seeds_have_different_weights(environment: Environment) -> None:
     a, b = (algorithms.get({"class_name": "SAC"}, environment, seed=seed).snapshot().weights for seed in (1, 2))
     assert a.keys() == b.keys()
     assert any(not np.array_equal(a[name], b[name]) for name in a)
 
 
-def test_gaussian_policy_has_its_layers_and_bounds(environment: Environment) -> None:
+def test_gaussian_policy_has_the_given_layers_and_action_bounds(environment: Environment) -> None:
     params = {"class_name": "FeedforwardGaussianPolicy", "config": {"hidden_layer_sizes": [8, 4]}}
     policy = policies.get(params, environment)
     assert [layer.out_features for layer in policy.network.hidden.layers] == [8, 4]
@@ -70,7 +70,7 @@ def test_gaussian_policy_has_its_layers_and_bounds(environment: Environment) -> 
     assert softlearning.FeedforwardGaussianPolicy is softlearning.GaussianPolicy
 
 
-def test_uniform_policy_covers_the_bounds_evenly(environment: Environment) -> None:
+def test_uniform_policy_samples_uniformly_within_the_action_bounds(environment: Environment) -> None:
     policy = softlearning.UniformPolicy(environment)
     observation = {name: np.zeros((4000, *box.shape), box.dtype) for name, box in policy.spec.observation.items()}
     counts, _ = np.histogram(policy.act(observation, {}, Draws(1)).action, bins=4, range=(-2, 2))
@@ -79,7 +79,7 @@ def test_uniform_policy_covers_the_bounds_evenly(environment: Environment) -> No
 
 
 @pytest.mark.parametrize(("name", "members"), [("feedforward_Q_function", 1), ("double_feedforward_Q_function", 2)])
-def test_q_functions_evaluate_a_batch_of_the_pool(environment: Environment, name: str, members: int) -> None:
+def test_q_functions_evaluate_a_batch_of_the_replay_pool(environment: Environment, name: str, members: int) -> None:
     pool = replay_pools.get({"class_name": "SimpleReplayPool", "config": {"max_size": 100}})
     sampler = samplers.get({"class_name": "SimpleSampler"}, environment)
     for trajectory in sampler.collect(softlearning.UniformPolicy(environment), 0, 30):
@@ -92,11 +92,11 @@ def test_q_functions_evaluate_a_batch_of_the_pool(environment: Environment, name
     assert len(values.unique()) == 5 * members, "networks start with different weights"
 
 
-def test_prioritized_pool_is_available() -> None:
+def test_prioritized_replay_pool_is_created() -> None:
     assert isinstance(replay_pools.get({"class_name": "PrioritizedReplayPool"}), Prioritized)
 
 
-def test_goal_sampler_needs_goals(environment: Environment) -> None:
+def test_goal_sampler_without_goals_is_rejected(environment: Environment) -> None:
     goals = make_environment(EnvironmentConfig(name="BitFlip", wrapper="goal"))
     assert "desired_goal" in samplers.get({"class_name": "GoalSampler"}, goals).spec.observation
     with pytest.raises(ConfigError, match="GoalSampler needs an environment with goals"):
@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[Callable[[Environment], object], str]] = {
     "remote sampler": (lambda e: samplers.get({"class_name": "RemoteSampler"}, e), r"RemoteSampler needs Ray"),
     "argument of a pool": (
         lambda e: replay_pools.get({"class_name": "SimpleReplayPool", "config": {"maxsize": 3}}),
-        r"maxsize is not an argument of a replay pool; did you mean max_size\?",
+        r"'maxsize' is not an argument of a replay pool; did you mean max_size\?",
     ),
     "no class name": (lambda e: policies.get({"type": "GaussianPolicy"}, e), r"expected \{'class_name': 'Feed"),
     "discrete actions": (
@@ -145,6 +145,6 @@ def test_invalid_parameters_are_rejected(
         call(environment)
 
 
-def test_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'GausianPolicy'"):
         softlearning.GausianPolicy  # noqa: B018

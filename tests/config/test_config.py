@@ -1,4 +1,4 @@
-"""Reading, merging, overriding and validating config files."""
+"""Tests of reading, merging, overriding and validating config files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_strings_similar_to_numbers_stay_strings(tmp_path: Path) -> None:
     assert load(tmp_path / "a.yaml") == {"a": "3e", "b": "e4", "c": "1e4x"}
 
 
-def test_integer_can_be_written_with_an_exponent() -> None:
+def test_integer_setting_may_have_an_exponent() -> None:
     assert small_config("ppo", "training.total_timesteps=1e6").training.total_timesteps == 1_000_000
 
 
@@ -78,9 +78,9 @@ def test_all_mistakes_of_a_block_are_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(Outer, {"inner": {"widht": 1, "width": "x"}, "rate": True}, at="block")
     assert str(caught.value).splitlines() == [
-        "block.inner.width is 'x'; it should be a valid integer, unable to parse string as an integer (Inner width)",
+        "block.inner.width is 'x'; expected an integer (Inner width)",
         "block.inner.widht is not a setting; did you mean width?",
-        "block.rate is True; it should be a number, not true or false (Learning rate)",
+        "block.rate is True; expected a number, not true or false (Learning rate)",
         "Known in block.inner: width.",
     ]
 

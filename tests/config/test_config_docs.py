@@ -1,4 +1,4 @@
-"""Documentation of every option: descriptions, reference page and JSON schemas."""
+"""Tests of the documentation of config options: descriptions, reference page and JSON schemas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_config_model_has_a_section_in_the_reference() -> None:
     assert {model.__name__ for model in every_model() - described - WITHOUT_SECTION} == set()
 
 
-def test_reference_is_up_to_date() -> None:
+def test_config_reference_page_is_up_to_date() -> None:
     # Run the script in a new process, because other tests register components in this process.
     script = Path(config_reference.__file__)
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
@@ -72,7 +72,7 @@ def test_reference_is_up_to_date() -> None:
 
 def test_experiment_schema_has_descriptions() -> None:
     schema = experiment_schema()
-    assert schema["properties"]["training"]["description"] == "Length of the training, evaluations and checkpoints."
+    assert schema["properties"]["training"]["description"] == "Training length, evaluations and checkpoints."
     jsonschema.validate({"version": 1, **load("ppo_cartpole")}, schema)
 
 

@@ -1,4 +1,4 @@
-"""Migration of settings between config versions."""
+"""Tests of the migration of settings between config versions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_config_of_a_later_version_is_rejected() -> None:
 
 @pytest.mark.parametrize("given", ["1", -1, True, None, 1.0])
 def test_version_that_is_not_a_whole_number_is_rejected(given: Any) -> None:
-    with pytest.raises(ConfigError, match=r"version is .*; it should be a whole number such as 3"):
+    with pytest.raises(ConfigError, match=r"version is .*; expected an integer such as 3"):
         migrate({"version": given}, STEPS, unmarked=1, current=3)
 
 
@@ -100,7 +100,7 @@ def test_setting_names_of_other_libraries_are_migrated() -> None:
     }
 
 
-def test_valid_setting_name_is_kept() -> None:
+def test_migration_keeps_valid_setting_name() -> None:
     dqn = {"algorithm": {"name": "dqn", "batch_size": 32}, "environment": {"name": "CartPole-v1"}}
     assert migrated(dqn) == dqn
 
@@ -155,7 +155,7 @@ def test_softlearning_variant_is_migrated_to_an_experiment(kind: str, arguments:
     }
 
 
-def test_version_and_episode_length_of_a_variant_fit_gymnasium() -> None:
+def test_variant_gets_environment_version_and_step_limit_of_gymnasium() -> None:
     variant = {
         "algorithm_params": {
             "class_name": "SQL",

@@ -1,23 +1,33 @@
-"""Contract of all algorithms, tested through the Learner."""
+"""Contract of all algorithms, tested through the Learner. `rl4sys.testing` defines the rules."""
 
 from __future__ import annotations
 
-import json
 import threading
 
 import numpy as np
 import pytest
 
 from rl4sys.algorithms.actions import ActionKind, supported_actions
+from rl4sys.algorithms.base import AlgorithmConfig
 from rl4sys.errors import NumericalError
 from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.learner.learner import Learner, build_learner
-from rl4sys.policy.base import Decision, Policy
 from rl4sys.policy.draws import Draws
-from rl4sys.policy.snapshot_policy import SnapshotPolicy
 from rl4sys.registry import ALGORITHMS
-from rl4sys.runs.state_tree import split_state
-from rl4sys.spec import Box, Columns, Discrete, MultiDiscrete, Spec, in_range, is_allowed, mask_box
+from rl4sys.spec import Box, Discrete, MultiDiscrete, Spec, mask_box
+from rl4sys.testing.configs import config_class_is_frozen_and_typed, config_is_restored_from_its_settings
+from rl4sys.testing.contents import contents
+from rl4sys.testing.learners import (
+    LearnerCase,
+    global_generators_are_left_alone,
+    learners_are_independent,
+    restored_learner_continues,
+    rewarded_action_is_learned,
+    seed_determines_the_learner,
+    update_returns_finite_metrics,
+)
+from rl4sys.testing.policies import illegal_actions_are_never_taken, snapshot_acts_like_the_policy
+from rl4sys.testing.task import RewardedTask, episode, observe, reward
 from rl4sys.trajectory import Trajectory
 
 DISCRETE = Spec({"state": Box((4,)), "mask": mask_box(Discrete(4))}, Discrete(4))
@@ -119,15 +129,18 @@ NETWORKS = {
 }
 
 
-def make_learner(case: str, seed: int = 1, **changes: bool | str) -> Learner:
+def learner_case(case: str) -> LearnerCase:
     name, spec, options, buffer = CASES[case]
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **options}),
         networks=parse_networks({"critic": {"hidden_dims": [16]}, **NETWORKS.get(case, {})}, name),
         buffer=parse_buffer(buffer, name),
-        **changes,  # type: ignore[arg-type]
     )
-    return build_learner(spec, config, seed)
+    return LearnerCase(spec, config, episodes=70)
+
+
+def make_learner(case: str, seed: int = 1, **changes: bool | str) -> Learner:
+    return learner_case(case).build(seed, **changes)
 
 
 @pytest.fixture(params=CASES)
@@ -135,107 +148,40 @@ def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def observe(spec: Spec, rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
-    """Return random observations with a known best action, which `reward` compares with.
-
-    The best discrete action is the index of the largest legal element; each part of a MultiDiscrete action has its own
-    elements and share of the reward. The best continuous action is the first element.
-    """
-    state = rng.normal(size=(rows, spec.observation["state"].size)).astype(np.float32)
-    if isinstance(spec.action, Box):
-        return {"state": state}
-    mask = rng.random(state.shape) < 0.7
-    for end, size in zip(np.cumsum(spec.action.parts), spec.action.parts, strict=True):
-        mask[np.arange(rows), end - 1 - rng.integers(size, size=rows)] = True
-    return {"state": state, "mask": mask}
-
-
-def reward(spec: Spec, observation: Columns, action: np.ndarray) -> np.ndarray:
-    if not isinstance(spec.action, Box):
-        values = np.where(observation["mask"], observation["state"], -np.inf)
-        best = [part.argmax(-1) for part in np.split(values, np.cumsum(spec.action.parts)[:-1], axis=1)]
-        return (action.reshape(len(action), -1) == np.stack(best, axis=1)).mean(-1, np.float32)
-    wanted = np.clip(observation["state"][:, :1], -1, 1)
-    return -np.abs(np.clip(action, -1, 1) - wanted).sum(-1).astype(np.float32)
-
-
-def episode(learner: Learner, spec: Spec, rng: np.random.Generator, draws: Draws, number: int) -> Trajectory:
-    """Eight steps with independent random observations."""
-    observation = observe(spec, rng, 9)
-    acted = {name: column[:8] for name, column in observation.items()}
-    decision = act_in_turn(learner.policy(), acted, draws)
-    columns = {f"obs.{name}": column for name, column in observation.items()}
-    columns |= {"action": decision.action, "log_prob": decision.log_prob}
-    columns |= {name: np.zeros_like(memory[:1]) for name, memory in decision.memory.items()}
-    columns["reward"] = reward(spec, acted, decision.action)
-    return Trajectory(learner.version, columns, episode=number, terminated=True)
-
-
-def act_in_turn(policy: Policy, observation: Columns, draws: Draws) -> Decision:
-    """Act step by step, as in an episode; in one batch if the policy has no memory."""
-    first = policy.act({name: column[:1] for name, column in observation.items()}, {}, Draws(0))
-    if not first.memory:
-        return policy.act(observation, {}, draws)
-    decisions, memory = [], {}
-    for step in range(8):
-        decisions.append(policy.act({name: c[step : step + 1] for name, c in observation.items()}, memory, draws))
-        memory = decisions[-1].memory
-    return Decision(*(np.concatenate([d[part] for d in decisions]) for part in (0, 1)), memory)
-
-
 def feed(learner: Learner, case: str, episodes: int, seed: int = 0) -> None:
-    spec, rng, draws = CASES[case][1], np.random.default_rng(seed), Draws(seed)
-    for number in range(episodes):
-        learner.learn([episode(learner, spec, rng, draws, number)])
-
-
-def contents(learner: Learner) -> tuple[str, dict[str, bytes]]:
-    document, arrays = split_state(learner.state())
-    return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
+    RewardedTask(CASES[case][1], seed).feed(learner, episodes)
 
 
 def test_learns_rewarded_action(case: str) -> None:
-    learner, spec = make_learner(case), CASES[case][1]
-    seen = observe(spec, np.random.default_rng(5), 2000)
-
-    def score() -> float:
-        return float(reward(spec, seen, learner.policy().greedy().act(seen, {}, Draws(0)).action).mean())
-
-    before = score()
-    feed(learner, case, 700)
-    assert score() > (-0.2 if isinstance(spec.action, Box) else 0.85) > before + 0.1
+    goal = -0.2 if isinstance(CASES[case][1].action, Box) else 0.85
+    rewarded_action_is_learned(learner_case(case), episodes=700, goal=goal)
 
 
 def test_result_depends_on_the_seed_alone(case: str) -> None:
-    first, second, other = make_learner(case), make_learner(case), make_learner(case, seed=2)
-    for learner in (first, second, other):
-        feed(learner, case, 70)
-    assert first.version > 0
-    assert contents(first) == contents(second)
-    assert contents(first) != contents(other)
+    assert seed_determines_the_learner(learner_case(case)) == "", "another seed should give another algorithm"
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_restored_learner_continues_bit_exactly(case: str, normalize: bool) -> None:
-    one, other = (make_learner(case, s, normalize_obs=normalize, normalize_reward=normalize) for s in (1, 99))
-    feed(one, case, 70)
-    other.restore(one.state())
-    for learner in (one, other):
-        feed(learner, case, 70, seed=3)
-    assert one.version > 1
-    assert contents(one) == contents(other)
+    restored_learner_continues(learner_case(case), normalize=normalize)
 
 
 def test_interleaved_learners_are_independent(case: str) -> None:
-    alone, a, b = make_learner(case), make_learner(case), make_learner(case, seed=7)
-    feed(alone, case, 80)
-    spec, rngs, draws = CASES[case][1], [np.random.default_rng(s) for s in (0, 9)], [Draws(0), Draws(9)]
-    for number in range(80):
-        for learner, rng, stream in zip((a, b), rngs, draws, strict=True):
-            learner.learn([episode(learner, spec, rng, stream, number)])
-    assert alone.version > 0
-    assert contents(a) == contents(alone)
-    assert contents(b) != contents(alone)
+    learners_are_independent(learner_case(case))
+
+
+def test_update_returns_finite_metrics(case: str) -> None:
+    assert update_returns_finite_metrics(learner_case(case)) == ""
+
+
+def test_global_random_generators_are_left_alone(case: str) -> None:
+    global_generators_are_left_alone(learner_case(case))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_config_is_frozen_and_typed(name: str) -> None:
+    config_class_is_frozen_and_typed(ALGORITHMS.get(name).Config, AlgorithmConfig)
+    config_is_restored_from_its_settings(parse_algorithm({"name": name}))
 
 
 def test_learners_in_threads_are_independent(case: str) -> None:
@@ -259,11 +205,7 @@ def test_snapshot_for_clients_acts_like_the_live_policy(case: str) -> None:
     learner, spec = make_learner(case, normalize_obs=True), CASES[case][1]
     feed(learner, case, 70)
     seen = observe(spec, np.random.default_rng(3), 500)
-    live, sent = learner._live_policy(), SnapshotPolicy(learner.snapshot())
-    for expected, got in ((live, sent), (live.greedy(), sent.greedy())):
-        a, b = expected.act(seen, {}, Draws(4)), got.act(seen, {}, Draws(4))
-        np.testing.assert_allclose(b.action, a.action, atol=1e-5)
-        np.testing.assert_allclose(b.log_prob, a.log_prob, atol=1e-5)
+    snapshot_acts_like_the_policy(learner._live_policy(), seen, exact=False)
 
 
 def test_snapshot_contains_no_critic(case: str) -> None:
@@ -280,7 +222,7 @@ MASKED = {ActionKind.DISCRETE: DISCRETE, ActionKind.MULTI_DISCRETE: MULTI_DISCRE
     [(name, kind) for name in ALGORITHMS.names() for kind in MASKED if kind in supported_actions(name)],
 )
 def test_illegal_action_is_never_drawn(name: str, kind: ActionKind) -> None:
-    """Check sampled and greedy actions, before training (some algorithms then act at random) and after it."""
+    """Check sampled and greedy actions before training, when some algorithms act at random, and after training."""
     spec, replays = MASKED[kind], "learning_starts" in ALGORITHMS.get(name).Config.model_fields
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name, **({"learning_starts": 64} if replays else {})}),
@@ -291,17 +233,11 @@ def test_illegal_action_is_never_drawn(name: str, kind: ActionKind) -> None:
     learner, rng, draws = build_learner(spec, config, seed=1), np.random.default_rng(0), Draws(0)
     seen = observe(spec, rng, 100_000)
 
-    def assert_legal() -> None:
-        for policy in (learner.policy(), learner.policy().greedy()):
-            action = policy.act(seen, {}, Draws(1)).action
-            assert in_range(spec.action, action)
-            assert is_allowed(spec.action, action, seen["mask"])
-
-    assert_legal()
+    illegal_actions_are_never_taken(learner.policy(), seen)
     for number in range(12):
         learner.learn([episode(learner, spec, rng, draws, number)])
     assert learner.version > 0
-    assert_legal()
+    illegal_actions_are_never_taken(learner.policy(), seen)
 
 
 def test_behavior_cloning_learns_multi_discrete_actions() -> None:

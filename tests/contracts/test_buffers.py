@@ -1,24 +1,35 @@
-"""Contract of all buffers."""
+"""Contract of all buffers. `rl4sys.testing` defines the rules."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rl4sys.buffers.base import Buffer, BufferResources, Demand
+from rl4sys.buffers.base import Buffer, BufferConfig, BufferResources, Demand
 from rl4sys.config import parse
 from rl4sys.registry import BUFFERS
-from rl4sys.runs.checkpoint import CheckpointStore
 from rl4sys.runs.state_tree import split_state
+from rl4sys.testing.buffers import (
+    DEMAND,
+    MakeBuffer,
+    batches_have_all_columns,
+    buffer_restored_from_disk_continues_identically,
+    empty_buffer_restored_from_disk_continues_identically,
+    restored_buffer_continues_identically,
+    returned_state_does_not_change,
+    rows_are_transitions_of_the_trajectories,
+    seed_determines_the_batches,
+    steps_to_next_update_is_exact,
+    terminated_episodes_are_marked_terminated,
+    truncated_episodes_are_not_marked_terminated,
+)
+from rl4sys.testing.configs import config_class_is_frozen_and_typed
 
-from ..buffers.steps import batches, drain, trajectory
+from ..buffers.steps import drain, trajectory
 
-DEMAND = Demand(batch_size=4, learning_starts=6, train_frequency=3, gradient_steps=2, n_step=2, gamma=0.5)
 POOLS = {
     "old": {"share": 0.25, "buffer": {"size": 12}},
     "own": {"share": 0.75, "buffer": {"type": "prioritized", "size": 20}},
@@ -40,8 +51,6 @@ CASES: dict[str, dict[str, Any]] = {
     "union": {"pools": POOLS},
 }
 
-MakeBuffer = Callable[[], Buffer]
-
 
 @pytest.fixture(params=CASES)
 def make_buffer(request: pytest.FixtureRequest) -> MakeBuffer:
@@ -59,123 +68,60 @@ def build(case: str) -> Buffer:
     return buffer
 
 
-def feed(buffer: Buffer, steps: int, seed: int = 0) -> None:
-    """Interleaved episodes of three systems, in trajectories of odd lengths, with all kinds of ends."""
-    rng = np.random.default_rng(seed)
-    episodes, offsets, taken = [3 * seed * 1000, 3 * seed * 1000 + 1, 3 * seed * 1000 + 2], [0, 0, 0], 0
-    while taken < steps:
-        system, length = int(rng.integers(3)), int(rng.integers(1, 7))
-        end = ("", "", "terminated", "truncated")[int(rng.integers(4))]
-        first = 1000 * (episodes[system] % 7) + offsets[system]
-        buffer.add(
-            trajectory(first, length, episode=episodes[system], offset=offsets[system], end=end, goal=first + 2),
-            version=0,
-        )
-        taken, offsets[system] = taken + length, offsets[system] + length
-        if end:
-            episodes[system], offsets[system] = episodes[system] + 3, 0
-        drain(buffer, seed=taken)
-
-
-def fingerprint(buffer: Buffer) -> tuple[str, dict[str, bytes]]:
-    document, arrays = split_state(buffer.state())
-    return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
-
-
 def test_steps_to_next_update_is_exact(make_buffer: MakeBuffer) -> None:
-    buffer, number = make_buffer(), 0
-    for _ in range(4):
-        for missing in range(buffer.steps_to_next_update(), 0, -1):
-            assert buffer.steps_to_next_update() == missing
-            assert drain(buffer) == []
-            assert buffer.add(trajectory(number, 1, episode=number, end="terminated"), version=0) == 1
-            number += 1
-        assert drain(buffer) != []
-        assert drain(buffer) == [], "a batch should be due only once"
-        assert buffer.steps_to_next_update() >= 1
+    steps_to_next_update_is_exact(make_buffer)
 
 
 @pytest.mark.parametrize("steps", [1, 5, 28, 33, 100])
 def test_restored_buffer_continues_identically(make_buffer: MakeBuffer, steps: int) -> None:
-    one, other = make_buffer(), make_buffer()
-    feed(one, steps)
-    other.restore(one.state())
-    assert fingerprint(other) == fingerprint(one)
-    for buffer in (one, other):
-        # Continues open episodes and adds more steps than either ring stores.
-        buffer.add(trajectory(40, 6, episode=1, offset=3, end="truncated"), version=0)
-        feed(buffer, 60, seed=1)
-        buffer.add(trajectory(0, 9, episode=77777), version=0)
-    found = drain(one, seed=5)
-    assert found != [], "the buffers should have batches to compare"
-    assert drain(other, seed=5) == found
-    assert fingerprint(other) == fingerprint(one)
+    restored_buffer_continues_identically(make_buffer, steps)
 
 
-def test_buffer_round_trips_through_disk(make_buffer: MakeBuffer, tmp_path: Path) -> None:
-    one, other, store = make_buffer(), make_buffer(), CheckpointStore(tmp_path)
-    for step in range(1, 6):
-        feed(one, 13, seed=step)
-        store.save(step, {"buffer": one.state()}, None)
-    other.restore(store.load().state["buffer"])
-    assert fingerprint(other) == fingerprint(one)
-    for buffer in (one, other):
-        feed(buffer, 30, seed=9)
-    assert fingerprint(other) == fingerprint(one)
+def test_buffer_restored_from_disk_continues_identically(make_buffer: MakeBuffer, tmp_path: Path) -> None:
+    buffer_restored_from_disk_continues_identically(make_buffer, tmp_path)
 
 
-def test_empty_buffer_round_trips_through_disk(make_buffer: MakeBuffer, tmp_path: Path) -> None:
-    one, other, store = make_buffer(), make_buffer(), CheckpointStore(tmp_path)
-    store.save(0, {"buffer": one.state()}, None)
-    other.restore(store.load().state["buffer"])
-    for buffer in (one, other):
-        feed(buffer, 30)
-    assert fingerprint(other) == fingerprint(one)
+def test_empty_buffer_restored_from_disk_continues_identically(make_buffer: MakeBuffer, tmp_path: Path) -> None:
+    empty_buffer_restored_from_disk_continues_identically(make_buffer, tmp_path)
 
 
 def test_seed_determines_the_batches(make_buffer: MakeBuffer) -> None:
-    first, second, other = make_buffer(), make_buffer(), make_buffer()
-    for buffer in (first, second, other):
+    seed_determines_the_batches(make_buffer)
+    first, other = make_buffer(), make_buffer()
+    for buffer in (first, other):
         buffer.add(trajectory(0, 30, episode=1), version=0)
     drawn = drain(first, seed=1)
-    assert drain(second, seed=1) == drawn
     alike = drain(other, seed=2) == drawn
     assert alike == (
         isinstance(first, BUFFERS.get("trajectory")) or len({row for b in drawn for row in np.ravel(b["action"])}) == 1
     )
 
 
-def test_sampling_does_not_change_the_state(make_buffer: MakeBuffer) -> None:
+def test_later_steps_and_samples_do_not_change_a_returned_state(make_buffer: MakeBuffer) -> None:
+    returned_state_does_not_change(make_buffer)
     buffer = make_buffer()
     buffer.add(trajectory(0, 5, episode=1), version=0)
-    state = buffer.state()
-    before = {name: array.copy() for name, array in split_state(state)[1].items()}
-    buffer.add(trajectory(50, 4, episode=3), version=0)
-    drain(buffer)
-    after = split_state(state)[1]
-    assert before
-    assert all(np.array_equal(after[name], column) for name, column in before.items())
+    assert split_state(buffer.state())[1], "the state should contain arrays that could change"
 
 
-@pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_only_terminated_episodes_are_marked_terminated(make_buffer: MakeBuffer, end: str) -> None:
-    buffer = make_buffer()
-    buffer.add(trajectory(0, 8, episode=1, end=end, goal=8.0), version=0)
-    found = [bool(flag) for batch in batches(buffer) for flag in np.ravel(batch["terminated"][batch["action"] < 900])]
-    assert found
-    if end == "truncated" and "reached" not in str(getattr(buffer, "_options", "")):
-        assert not any(found)
-    for batch in drain(buffer):
-        assert set(batch) >= {"obs.state", "next_obs.state", "action", "reward", "terminated"}
+def test_batches_have_all_columns(make_buffer: MakeBuffer) -> None:
+    batches_have_all_columns(make_buffer)
 
 
-def test_next_observation_is_the_following_observation(make_buffer: MakeBuffer) -> None:
-    buffer = make_buffer()
-    for start in range(0, 60, 4):
-        buffer.add(
-            trajectory(start, 4, episode=start // 20, offset=start % 20, end="truncated" * (start % 20 == 16)), 0
-        )
-        for batch in batches(buffer, seed=start):
-            moved = batch["next_obs.state"][..., 0] - batch["obs.state"][..., 0]
-            assert ((moved == 1) | (moved == 2)).all(), "one step, or two with n_step 2"
-            assert (batch["obs.state"][..., 0] == batch["action"]).all()
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case].get("terminated") != "reached"])
+def test_truncated_episodes_are_not_marked_terminated(case: str) -> None:
+    truncated_episodes_are_not_marked_terminated(lambda: build(case))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "terminated" not in CASES[case]])
+def test_terminated_episodes_are_marked_terminated(case: str) -> None:
+    terminated_episodes_are_marked_terminated(lambda: build(case))
+
+
+def test_next_observation_is_at_most_n_steps_later(make_buffer: MakeBuffer) -> None:
+    rows_are_transitions_of_the_trajectories(make_buffer)
+
+
+@pytest.mark.parametrize("name", BUFFERS.names())
+def test_config_is_frozen_and_typed(name: str) -> None:
+    config_class_is_frozen_and_typed(BUFFERS.get(name).Config, BufferConfig)

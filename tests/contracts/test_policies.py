@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor, nn
 
 from rl4sys.algorithms.actions import ActionKind, supported_actions
@@ -30,7 +29,15 @@ from rl4sys.policy.draws import NATIVE, Draws
 from rl4sys.policy.program import Operation
 from rl4sys.policy.snapshot_policy import SnapshotPolicy, load_policy
 from rl4sys.registry import ALGORITHMS
-from rl4sys.spec import MASK, Array, Box, Columns, Discrete, MultiDiscrete, Space, Spec, in_range, is_allowed, mask_box
+from rl4sys.spec import MASK, Array, Box, Columns, Discrete, MultiDiscrete, Space, Spec, is_allowed, mask_box
+from rl4sys.testing.policies import (
+    batched_decisions_equal_single_decisions,
+    decisions_depend_on_the_draws_alone,
+    decisions_fit_the_spec,
+    greedy_policy_ignores_the_draws,
+    illegal_actions_are_never_taken,
+    snapshot_acts_like_the_policy,
+)
 from rl4sys.trajectory import MEMORY, Trajectory
 
 from ..networks.test_forms_agree import config_of, observations, perturbed
@@ -50,7 +57,7 @@ SQUASHED = Operation("squashed_gaussian", ("low", "high"), {"log_std_min": -20.0
 
 @dataclass(frozen=True)
 class Case:
-    """One policy: its spec, head and network."""
+    """Test case: spec, head and network of one policy."""
 
     spec: Spec
     head: Operation
@@ -59,7 +66,7 @@ class Case:
     network: dict[str, Any] = field(default_factory=lambda: MLP)
     make: Callable[[Case], Policy] = field(default_factory=lambda: live_policy)
     random: bool = True
-    """False if the policy is deterministic already without `greedy`."""
+    """False if the policy is deterministic even in its non-greedy form."""
     has_density: bool = True
     """False if the log-probability is 0 by definition although actions are random."""
 
@@ -151,12 +158,8 @@ def is_legal(case: Case, action: Array) -> bool:
     return all(np.array_equal(row, case.spec.action.legal(row)) for row in action)
 
 
-def one_row(columns: Columns, row: int) -> dict[str, Array]:
-    return {name: column[row : row + 1] for name, column in columns.items()}
-
-
 def repeated(spec: Spec, rows: int) -> dict[str, Array]:
-    """Repeat one observation; a mask leaves more than one action legal."""
+    """Repeat one observation; with a mask, more than one action is legal."""
     columns = {name: np.repeat(column[1:2], rows, axis=0) for name, column in observations(spec, 2).items()}
     if spec.masked:
         columns[MASK][:] = True
@@ -173,55 +176,34 @@ def assert_same(one: Decision, other: Decision, *, exact: bool) -> None:
 
 
 def test_decision_has_the_shapes_and_types_of_the_spec(policy: Policy, case: Case) -> None:
-    for acting in (policy, policy.greedy()):
-        action, log_prob, memory = acting.act(observations(case.spec, 7), {}, Draws(1))
-        assert action.shape == (7, *case.spec.action.shape)
-        assert in_range(case.spec.action, action) if not isinstance(case.spec.action, Box) else is_legal(case, action)
-        assert np.issubdtype(action.dtype, np.integer) == (not isinstance(case.spec.action, Box))
-        assert (log_prob.shape, log_prob.dtype) == ((7,), np.float32)
-        assert np.isfinite(log_prob).all()
-        assert all(column.shape[0] == 7 and column.dtype == np.float32 for column in memory.values())
+    seen = observations(case.spec, 7)
+    decisions_fit_the_spec(policy, seen)
+    assert all(is_legal(case, acting.act(seen, {}, Draws(1)).action) for acting in (policy, policy.greedy()))
 
 
 def test_decision_depends_on_the_draws_alone(policy: Policy, case: Case) -> None:
     seen = observations(case.spec, 50)
-    torch.manual_seed(1)
-    first = policy.act(seen, {}, Draws(5))
-    torch.manual_seed(2)
-    np.random.seed(2)  # noqa: NPY002 - the global generator must have no effect
-    assert_same(first, policy.act(seen, {}, Draws(5)), exact=True)
-    assert np.array_equal(first.action, policy.act(seen, {}, Draws(6)).action) == (not case.random)
+    decisions_depend_on_the_draws_alone(policy, seen)
+    first, other = (policy.act(seen, {}, Draws(seed)).action for seed in (5, 6))
+    assert np.array_equal(first, other) == (not case.random)
 
 
-def test_batch_equals_single_rows(policy: Policy, case: Case) -> None:
-    seen, draws = observations(case.spec, 20), Draws(2)
-    batched = policy.act(seen, {}, Draws(2))
-    single = [policy.act(one_row(seen, row), {}, draws) for row in range(20)]
-    memory = {name: np.concatenate([decision.memory[name] for decision in single]) for name in batched.memory}
-    actions, log_probs = (np.concatenate([decision[part] for decision in single]) for part in (0, 1))
+def test_batched_decisions_equal_decisions_of_single_rows(policy: Policy, case: Case) -> None:
     # Rounding of matrix products in torch depends on the number of rows.
-    assert_same(Decision(actions, log_probs, memory), batched, exact=not is_live(policy))
+    batched_decisions_equal_single_decisions(policy, observations(case.spec, 20), exact=not is_live(policy))
 
 
 def test_greedy_policy_ignores_the_draws(policy: Policy, case: Case) -> None:
-    seen, draws, greedy = observations(case.spec, 50), Draws(1), policy.greedy()
-    first = greedy.act(seen, {}, draws)
-    assert draws.state() == Draws(1).state(), "a greedy policy should use no draws"
-    assert_same(first, greedy.act(seen, {}, Draws(2)), exact=True)
-    assert not first.log_prob.any()
-    assert_same(first, greedy.greedy().act(seen, {}, Draws(3)), exact=True)
+    greedy_policy_ignores_the_draws(policy, observations(case.spec, 50))
 
 
 @pytest.mark.parametrize("case", [CASES[name] for name in MASKED], ids=MASKED)
 def test_illegal_actions_are_never_taken(policy: Policy, case: Case) -> None:
-    seen = observations(case.spec, 3000)
-    assert not seen[MASK].all()
-    for acting in (policy, policy.greedy()):
-        assert is_allowed(case.spec.action, acting.act(seen, {}, Draws(1)).action, seen[MASK])
+    illegal_actions_are_never_taken(policy, observations(case.spec, 3000))
 
 
 @pytest.mark.parametrize("case", [CASES[name] for name in RECURRENT], ids=RECURRENT)
-def test_memory_is_carried_from_step_to_step(policy: Policy, case: Case) -> None:
+def test_recurrent_state_affects_the_next_decision(policy: Policy, case: Case) -> None:
     seen = observations(case.spec, 9)
     first = policy.act(seen, {}, Draws(1))
     held = first.memory[MEMORY].copy()
@@ -233,12 +215,12 @@ def test_memory_is_carried_from_step_to_step(policy: Policy, case: Case) -> None
     assert_same(first, policy.act(seen, restarted, Draws(1)), exact=True)
 
 
-def test_only_recurrent_policies_return_memory(policy: Policy, case: Case) -> None:
+def test_only_recurrent_policies_return_a_recurrent_state(policy: Policy, case: Case) -> None:
     memory = policy.act(observations(case.spec, 3), {}, Draws(1)).memory
     assert (MEMORY in memory) == (case.network["type"] != "mlp")
 
 
-def test_nan_gives_nan_log_probability_and_keeps_the_memory(policy: Policy, case: Case) -> None:
+def test_nan_observation_gives_nan_log_probability_and_keeps_the_recurrent_state(policy: Policy, case: Case) -> None:
     seen = observations(case.spec, 4)
     before = policy.act(seen, {}, Draws(1)).memory
     seen["state"] = seen["state"].copy()
@@ -271,7 +253,7 @@ def test_log_probability_matches_action_frequencies(policy: Policy, case: Case) 
 
 
 def region(policy: Policy, case: Case, action: Array) -> tuple[Array, float]:
-    """Mask of the actions within a region, and its volume; bounded actions are scaled to -1..1 first."""
+    """Return a mask of the actions within a region, and its volume. Bounded actions are scaled to -1..1 first."""
     assert isinstance(case.spec.action, Box)
     if not np.isfinite(case.spec.action.bounds()).all():
         mean = policy.greedy().act(repeated(case.spec, 1), {}, Draws(0)).action
@@ -286,14 +268,10 @@ def test_log_probability_is_zero_without_a_density(policy: Policy, case: Case) -
 
 
 def test_snapshot_acts_like_the_policy(policy: Policy, case: Case) -> None:
-    seen = observations(case.spec, 50)
-    assert policy.snapshot(7).version == 7
-    for acting in (policy, policy.greedy()):
-        frozen = SnapshotPolicy(acting.snapshot(7))
-        assert_same(acting.act(seen, {}, Draws(3)), frozen.act(seen, {}, Draws(3)), exact=not is_live(policy))
+    snapshot_acts_like_the_policy(policy, observations(case.spec, 50), exact=not is_live(policy))
 
 
-def test_saved_policy_decides_like_the_snapshot(policy: Policy, case: Case, tmp_path: Path) -> None:
+def test_policy_loaded_from_file_acts_like_the_snapshot(policy: Policy, case: Case, tmp_path: Path) -> None:
     seen = observations(case.spec, 50)
     for acting in (policy, policy.greedy()):
         snapshot = acting.snapshot(7)
@@ -323,7 +301,7 @@ SPECS = {
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name in ALGORITHMS.names() for kind in SPECS if kind in supported_actions(name)]
 )
-def test_every_algorithm_uses_a_tested_head(name: str, kind: ActionKind) -> None:
+def test_cases_include_the_head_of_every_algorithm(name: str, kind: ActionKind) -> None:
     config = LearnerConfig(
         algorithm=parse_algorithm({"name": name}),
         networks=parse_networks({}, name),

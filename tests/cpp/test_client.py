@@ -1,4 +1,4 @@
-"""The C++ client with a real server, alone and together with the Python client."""
+"""Tests of the C++ client with a real server, alone and together with the Python client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARCHIVING = "journal: archive\n"
 
 
 class Drive:
-    """Process of the program ``drive``, which decides as fast as possible or with a pause after each step."""
+    """Process of the C++ program ``drive``, which requests actions continuously or with a pause after each step."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -117,7 +117,7 @@ def decide_again(config: dict[str, Any], observations: list[list[float]]) -> lis
     return actions
 
 
-def test_same_seed_and_version_give_same_actions_in_both_languages(
+def test_same_seed_and_version_give_same_actions_in_cpp_and_python(
     server: LiveServer, drive: StartDrive, tmp_path: Path
 ) -> None:
     changes = {"seed": 7, "pin_version": 0, "policy_id": "twins"}
@@ -133,7 +133,7 @@ def test_same_seed_and_version_give_same_actions_in_both_languages(
     np.testing.assert_allclose(seen["log_probs"], [action.log_prob for action in actions], atol=1e-6, rtol=0)
 
 
-def test_multi_discrete_actions_are_learned_and_equal_in_both_languages(
+def test_multi_discrete_actions_are_learned_and_equal_in_cpp_and_python(
     server: LiveServer, drive: StartDrive, tmp_path: Path
 ) -> None:
     sizes = {**SIZES, "action": [2, 3, 4]}
@@ -173,7 +173,7 @@ def test_python_and_cpp_clients_share_a_policy(server: LiveServer, drive: StartD
     assert server.archived_steps("shared") >= seen["steps_acknowledged"] + 900
 
 
-def test_cpp_client_loses_nothing_when_the_server_is_killed(tmp_path: Path, drive: StartDrive) -> None:
+def test_cpp_client_loses_no_steps_when_server_is_killed(tmp_path: Path, drive: StartDrive) -> None:
     (tmp_path / "server.yaml").write_text(ARCHIVING)
     dice = random.Random(3)
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
@@ -194,7 +194,7 @@ def test_cpp_client_loses_nothing_when_the_server_is_killed(tmp_path: Path, driv
         total = server.archived_steps("killed")
         assert total == seen["steps_acknowledged"], "each step arrives exactly once"
         server.wait_for_policy("killed", lambda policy: policy.steps_used == total)
-    # Decisions that waited for the network would take most of the time without a server.
+    # If decisions waited for the network, they would take most of the time in which no server runs.
     assert seen["seconds_deciding"] < 0.2 * seen["elapsed"]
 
 
@@ -230,7 +230,7 @@ def test_python_client_sends_spool_of_killed_cpp_client(tmp_path: Path, drive: S
         assert server.archived_steps("heir") > before
 
 
-def test_tls_and_tokens_work_and_a_wrong_token_is_rejected(tmp_path: Path, drive: StartDrive) -> None:
+def test_cpp_client_connects_with_tls_and_token_and_wrong_token_is_rejected(tmp_path: Path, drive: StartDrive) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
@@ -247,7 +247,7 @@ def test_tls_and_tokens_work_and_a_wrong_token_is_rejected(tmp_path: Path, drive
         assert "check server.token" in refusal
 
 
-def test_rejected_settings_end_the_program_with_the_server_message(server: LiveServer, drive: StartDrive) -> None:
+def test_program_with_rejected_settings_exits_with_the_server_error(server: LiveServer, drive: StartDrive) -> None:
     refusal = drive(server.address, "wrong", algorithm={"name": "ppo", "lr": -1}).refusal()
     assert "algorithm.lr" in refusal
     assert "refused" in refusal

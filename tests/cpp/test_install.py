@@ -1,4 +1,4 @@
-"""Use of the installed C++ client in an independent project."""
+"""Builds of independent projects with the installed C++ client."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Sample:
 
 @pytest.fixture(scope="session")
 def run(binary: Binary) -> Run:
-    """Return a function that runs lunar_lander_flights."""
+    """Return a function that runs the C++ program lunar_lander_flights."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(binary("lunar_lander_flights")), *arguments]
@@ -52,7 +52,7 @@ def run(binary: Binary) -> Run:
     ("policy", "wind", "episodes"),
     [("random", False, 600), ("heuristic", False, 500), ("main", False, 400), ("heuristic", True, 300)],
 )
-def test_flights_are_distributed_as_in_gymnasium(run: Run, policy: str, wind: bool, episodes: int) -> None:
+def test_return_and_move_distributions_match_gymnasium(run: Run, policy: str, wind: bool, episodes: int) -> None:
     ours = fly_in_cpp(run, policy, episodes, *windy(wind))
     theirs = fly_in_gymnasium(policy, episodes, wind)
 
@@ -61,8 +61,8 @@ def test_flights_are_distributed_as_in_gymnasium(run: Run, policy: str, wind: bo
 
 
 @pytest.mark.parametrize("wrong", [["--gravity", "-11"], ["--wind"]])
-def test_modified_lander_is_detected(run: Run, wrong: list[str]) -> None:
-    # With the heuristic: random flights are too short to show a difference.
+def test_modified_physics_is_detected(run: Run, wrong: list[str]) -> None:
+    # This test needs the heuristic policy, because random flights are too short to show a difference.
     ours = fly_in_cpp(run, "heuristic", 500, *wrong)
     theirs = fly_in_gymnasium("heuristic", 500, False)
 
@@ -72,17 +72,17 @@ def test_modified_lander_is_detected(run: Run, wrong: list[str]) -> None:
 
 @pytest.mark.parametrize("wind", [False, True])
 @pytest.mark.parametrize("policy", ["coast", "random", "heuristic", "main", "left", "right"])
-def test_same_random_numbers_give_same_first_moves(run: Run, policy: str, wind: bool) -> None:
+def test_first_moves_match_gymnasium_for_same_random_numbers(run: Run, policy: str, wind: bool) -> None:
     for seed in range(1, 9):
         ours = moves_in_cpp(run, policy, seed, *windy(wind))[:20]
         theirs = replay_in_gymnasium(seed, ours[:, 0], wind)
 
         assert np.abs(ours[:, 2:] - theirs[:, 1:]).max() < 1e-4
-        assert np.abs(ours[:, 1] - theirs[:, 0]).max() < 1e-2  # rewards are differences of numbers around 200
+        assert np.abs(ours[:, 1] - theirs[:, 0]).max() < 1e-2  # each reward is a difference of two values around 200
 
 
 @pytest.mark.parametrize(("seed", "wrong"), [(2, []), (1, ["--gravity", "-10.1"]), (1, ["--wind"])])
-def test_other_seed_or_physics_gives_other_first_moves(run: Run, seed: int, wrong: list[str]) -> None:
+def test_first_moves_differ_for_another_seed_or_physics(run: Run, seed: int, wrong: list[str]) -> None:
     ours = moves_in_cpp(run, "coast", seed, *wrong)[:20]
     theirs = replay_in_gymnasium(1, ours[:, 0], wind=False)
 
@@ -90,7 +90,7 @@ def test_other_seed_or_physics_gives_other_first_moves(run: Run, seed: int, wron
 
 
 @pytest.mark.parametrize("policy", ["random", "heuristic"])
-def test_same_random_numbers_give_same_flight_until_touchdown(run: Run, policy: str) -> None:
+def test_flight_until_touchdown_matches_gymnasium_for_same_random_numbers(run: Run, policy: str) -> None:
     for seed in range(1, 21):
         ours = moves_in_cpp(run, policy, seed)
         theirs = replay_in_gymnasium(seed, ours[:, 0], wind=False)
@@ -104,9 +104,9 @@ def test_same_random_numbers_give_same_flight_until_touchdown(run: Run, policy: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policy", "bold"], "--policy should be random, heuristic, coast, left, main or right, got 'bold'"),
-        (["--episodes", "-1"], "--episodes should be a whole number, 0 or more, got '-1'"),
-        (["--gravity", "10 m/s"], "--gravity should be a number, got '10 m/s'"),
+        (["--policy", "bold"], "--policy is 'bold'; expected random, heuristic, coast, left, main or right"),
+        (["--episodes", "-1"], "--episodes is '-1'; expected an integer of at least 0"),
+        (["--gravity", "10 m/s"], "--gravity is '10 m/s'; expected a number"),
         (["--seed"], "--seed needs a value"),
         (["--speed", "3"], "--speed is not an option; see --help"),
     ],
@@ -137,7 +137,7 @@ def p_value(one: Numbers, other: Numbers) -> float:
     distance = np.abs(_distribution(one, everywhere) - _distribution(other, everywhere)).max()
     scaled = distance * math.sqrt(len(one) * len(other) / (len(one) + len(other)))
     if scaled < 0.3:
-        return 1.0  # exact to nine digits; the series below converges slowly here
+        return 1.0  # exact to nine digits; for such small values the series below converges slowly
     return 2 * sum((-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 101))
 
 

@@ -1,4 +1,4 @@
-"""Both clients read config files identically and report the same errors."""
+"""Agreement of the C++ and the Python client on config files: the same settings and the same errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ShowConfig = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def show_config(binary: Binary) -> ShowConfig:
-    """Return a function that runs show_config on a file."""
+    """Return a function that runs the C++ program show_config on a config file."""
 
     def run(path: Path, changes: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         overrides = [] if changes is None else [json.dumps(changes)]
@@ -40,7 +40,7 @@ def show_config(binary: Binary) -> ShowConfig:
 
 
 def read_by_python(path: Path, changes: dict[str, Any] | None) -> dict[str, Any]:
-    """Settings of the Python client in the format of show_config."""
+    """Return the settings that the Python client reads, in the format of the C++ program show_config."""
     config = load_client_config(path, changes)
     spaces = make_spaces(Sizes(config.observation, config.action, config.mask))
     fallback = fallback_of(config, Fallback(spaces, config.fallback_action, None))
@@ -72,7 +72,7 @@ def server_of(config: ClientConfig) -> dict[str, Any]:
 
 
 def read_by_cpp(shown: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """Output of show_config, with None for empty strings."""
+    """Return the settings that the C++ program show_config prints, with None for empty strings."""
     assert shown.returncode == 0, shown.stderr
     settings: dict[str, Any] = json.loads(shown.stdout)
     for block in (settings["server"], settings["outbox"], settings["server"]["tls"] or {}):
@@ -89,7 +89,7 @@ def read_by_cpp(shown: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         ("promised_003", {**NUMBERS, "algorithm.lr": 1e-3, "network": {"all": {"activation": "relu"}}}),
     ],
 )
-def test_both_clients_read_documented_configs_identically(
+def test_cpp_and_python_clients_read_documented_configs_identically(
     show_config: ShowConfig, name: str, changes: dict[str, Any] | None
 ) -> None:
     path = DATA / f"{name}.json"
@@ -190,7 +190,7 @@ def write_files(folder: Path, settings: Any) -> Path:
 # Bounds beyond float32 become infinite.
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("settings", [*NATIVE, *LENIENT, *OLD])
-def test_both_clients_read_configs_identically(
+def test_cpp_and_python_clients_read_configs_identically(
     show_config: ShowConfig, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     path = write_files(tmp_path, settings)
@@ -213,7 +213,7 @@ def test_both_clients_read_configs_identically(
         {"observation": {"a": 3, "b": {"shape": 2}}, "client_id": None},
     ],
 )
-def test_both_clients_apply_overrides_identically(
+def test_cpp_and_python_clients_apply_overrides_identically(
     show_config: ShowConfig, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     content = {**SIZES, "client_id": "a", "server": {"address": "here:1", "tls": None}}
@@ -221,7 +221,7 @@ def test_both_clients_apply_overrides_identically(
     assert read_by_cpp(show_config(path, changes)) == read_by_python(path, changes)
 
 
-def test_both_clients_read_extended_configs_identically(show_config: ShowConfig, tmp_path: Path) -> None:
+def test_cpp_and_python_clients_read_extended_configs_identically(show_config: ShowConfig, tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet" / "all.json").write_text(json.dumps({**SIZES, "algorithm": {"name": "ppo", "lr": 1}}))
     (tmp_path / "fleet" / "here.json").write_text(json.dumps({"extends": ["all.json"], "server": {"address": "a:1"}}))
@@ -241,59 +241,62 @@ ERRORS: list[tuple[Any, str]] = [
     ({"client_id": ""}, "client_id is"),
     ({"client_id": "a" * 101}, "client_id is"),
     ({"policy_id": ".hidden"}, "policy_id is"),
-    ({"policy_id": 5}, "policy_id is 5; it should be a valid string"),
+    ({"policy_id": 5}, "policy_id is 5; expected a string"),
     ({"version": 7}, "the config has version 7, but this release of rl4sys reads version 1"),
     ({"version": "1"}, "the config has version "),
     ({"version": True}, "version is"),
-    ({"seed": -1}, "seed is -1; it should be greater than or equal to 0"),
+    ({"seed": -1}, "seed is -1; expected a value greater than or equal to 0"),
     ({"seed": True}, "seed is"),
-    ({"seed": 1.5}, "seed is 1.5; it should be a valid integer, got a number with a fractional part"),
+    ({"seed": 1.5}, "seed is 1.5; expected an integer"),
     ({"seed": 1e19}, "seed is 1e+19"),
     ({"seed": "x"}, "seed is"),
     ({"seed": "1e3"}, "seed is"),
     ({"mask": "maybe"}, "mask is"),
     ({"mask": None}, "mask is"),
-    ({"mask": 2}, "mask is 2; it should be a valid boolean"),
+    ({"mask": 2}, "mask is 2; expected true or false"),
     ({"normalize_obs": "x"}, "normalize_obs is"),
-    ({"algorithm": 5}, "algorithm is 5; it should be a"),
+    ({"algorithm": 5}, "algorithm is 5; expected a"),
     ({"network": None}, "network is"),
-    ({"buffer": []}, "buffer is []; it should be a"),
-    ({"max_staleness": -1}, "max_staleness is -1; it should be greater than or equal to 0"),
-    ({"pin_version": [1]}, "pin_version is [1]; it should be a valid integer"),
-    ({"server": 5}, "server is 5; it should be a"),
+    ({"buffer": []}, "buffer is []; expected a"),
+    ({"max_staleness": -1}, "max_staleness is -1; expected a value greater than or equal to 0"),
+    ({"pin_version": [1]}, "pin_version is [1]; expected an integer"),
+    ({"server": 5}, "server is 5; expected a"),
     ({"server": None}, "server is"),
     ({"server": {"address": ""}}, "server.address is"),
-    ({"server": {"address": 5}}, "server.address is 5; it should be a valid string"),
-    ({"server": {"token": 5}}, "server.token is 5; it should be a valid string"),
+    ({"server": {"address": 5}}, "server.address is 5; expected a string"),
+    ({"server": {"token": 5}}, "server.token is 5; expected a string"),
     ({"server": {"token_file": 5}}, "server.token_file is 5"),
     ({"server": {"token_file": "nowhere"}}, "server.token_file is"),
     ({"server": {"token_file": ""}}, "server.token_file is"),
     ({"server": {"tls": True}}, "server.tls is"),
     ({"server": {"tls": {"cert": "cert.pem"}}}, "server.tls has only one of cert and key"),
-    ({"server": {"timeout_seconds": 0}}, "server.timeout_seconds is 0; it should be greater than 0"),
-    ({"server": {"timeout_seconds": 3601}}, "server.timeout_seconds is 3601; it should be less than or equal to 3600"),
+    ({"server": {"timeout_seconds": 0}}, "server.timeout_seconds is 0; expected a value greater than 0"),
+    (
+        {"server": {"timeout_seconds": 3601}},
+        "server.timeout_seconds is 3601; expected a value less than or equal to 3600",
+    ),
     ({"server": {"act_timeout_seconds": True}}, "server.act_timeout_seconds is"),
-    ({"inference": "there"}, "it should be 'local' or 'remote'"),
-    ({"max_traj_length": 0}, "max_traj_length is 0; it should be greater than 0"),
+    ({"inference": "there"}, "expected 'local' or 'remote'"),
+    ({"max_traj_length": 0}, "max_traj_length is 0; expected a value greater than 0"),
     ({"max_traj_length": None}, "max_traj_length is"),
-    ({"send_frequency": -3}, "send_frequency is -3; it should be greater than 0"),
-    ({"patience_seconds": -0.5}, "patience_seconds is -0.5; it should be greater than or equal to 0"),
+    ({"send_frequency": -3}, "send_frequency is -3; expected a value greater than 0"),
+    ({"patience_seconds": -0.5}, "patience_seconds is -0.5; expected a value greater than or equal to 0"),
     ({"patience_seconds": "soon"}, "patience_seconds is"),
     ({"flush_seconds": None}, "flush_seconds is"),
-    ({"outbox": {"memory_bytes": -1}}, "outbox.memory_bytes is -1; it should be greater than or equal to 0"),
+    ({"outbox": {"memory_bytes": -1}}, "outbox.memory_bytes is -1; expected a value greater than or equal to 0"),
     ({"outbox": {"spool": 5}}, "outbox.spool is 5"),
     ({"observation": None}, "the size of observation is missing from the config."),
     ({"action": None}, "the size of action is missing from the config."),
     ({"observation": None, "action": None}, "the size of observation and of action are missing"),
-    ({"observation": 0}, "observation is 0; it should be a size such as 8"),
+    ({"observation": 0}, "observation is 0; expected a size such as 8"),
     ({"observation": True}, "observation is"),
-    ({"observation": 8.0}, "observation is 8.0; it should be a size such as 8"),
-    ({"observation": []}, "observation is []; it should be a size such as 8"),
-    ({"observation": [4, -1]}, "; it should be a size such as 8"),
-    ({"observation": [1] * 9}, "a box of 9 axes; it can have 8"),
+    ({"observation": 8.0}, "observation is 8.0; expected a size such as 8"),
+    ({"observation": []}, "observation is []; expected a size such as 8"),
+    ({"observation": [4, -1]}, "; expected a size such as 8"),
+    ({"observation": [1] * 9}, "a box has 9 axes; the maximum is 8"),
     ({"observation": {}}, "observation is an empty block; write a size for each name"),
     ({"observation": {"a": "x"}}, "observation.a is"),
-    ({"observation": {"shape": [2], "kind": 1}}, "its block takes shape and"),
+    ({"observation": {"shape": [2], "kind": 1}}, "expected a block with shape and"),
     ({"observation": {"a": {"low": 1}}}, "observation.a is"),
     ({"observation": {"shape": 2, "low": [1, 2, 3]}}, "observation: low has 3 values"),
     ({"observation": {"shape": 2, "low": []}}, "observation: low has 0 values"),
@@ -302,50 +305,50 @@ ERRORS: list[tuple[Any, str]] = [
     ({"observation": {"shape": 2, "high": -1e39}}, "observation: high of a box holds NaN or"),
     ({"observation": {"shape": 2, "dtype": "float64"}}, "observation.dtype is"),
     ({"observation": {"mask": 4}}, "the spec has no observation besides the mask"),
-    ({"action": 0}, "action is 0; it should be the number of discrete actions"),
+    ({"action": 0}, "action is 0; expected the number of discrete actions"),
     ({"action": True}, "action is"),
     ({"action": "4"}, "action is"),
     (
         {"action": []},
-        "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
+        "expected the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
     ),
     (
         {"action": [3, 0]},
-        "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
+        "expected the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size (Box)",
     ),
-    ({"action": [3, 2.0]}, "it should be the number of discrete actions, a list of numbers"),
-    ({"action": [3, 2], "fallback_action": [2, 2]}, "it should be one discrete action per part, from"),
-    ({"action": [3, 2], "fallback_action": [2]}, "it should be one discrete action per part, from"),
-    ({"action": [3, 2], "fallback_action": 1}, "it should be one discrete action per part, from"),
+    ({"action": [3, 2.0]}, "expected the number of discrete actions, a list of numbers"),
+    ({"action": [3, 2], "fallback_action": [2, 2]}, "expected one discrete action per dimension, from"),
+    ({"action": [3, 2], "fallback_action": [2]}, "expected one discrete action per dimension, from"),
+    ({"action": [3, 2], "fallback_action": 1}, "expected one discrete action per dimension, from"),
     ({"fallback_action": [1]}, "fallback_action is [1]"),
-    ({"action": {"size": 2, "max": 3}}, "its block takes size and"),
+    ({"action": {"size": 2, "max": 3}}, "expected a block with size and"),
     ({"action": {"size": 0}}, "action.size is 0"),
     ({"action": {"size": 2, "low": {}}}, "action.low is {}"),
     ({"action": {"size": 2}, "mask": True}, "only discrete actions can be masked"),
-    ({"fallback_action": 4}, "fallback_action is 4; it should be a discrete action from 0 to 3"),
+    ({"fallback_action": 4}, "fallback_action is 4; expected a discrete action from 0 to 3"),
     ({"fallback_action": "left"}, "fallback_action is"),
     ({"fallback_action": 1.0}, "fallback_action is 1.0"),
-    ({**NUMBERS, "fallback_action": [0.0]}, "fallback_action is [0.0]; it should be an array of shape"),
+    ({**NUMBERS, "fallback_action": [0.0]}, "fallback_action is [0.0]; expected an array of shape"),
     ({**NUMBERS, "fallback_action": [0, 3]}, "within the action's bounds"),
     ({**NUMBERS, "fallback_action": [0, "x"]}, "fallback_action is"),
     ({**FIRST, "max_traj_len": 5}, "max_traj_len is not a setting of a client; did you mean max_traj_length?"),
     ({**FIRST, "algorithm": {}}, "algorithm is not a setting of a client; did you mean algorithm_name?"),
     ({**FIRST, "type": "offpolicy"}, "but algorithm_name ppo is onpolicy; remove type, or choose another algorithm"),
-    ({**FIRST, "algorithm_parameters": 5}, "algorithm_parameters is 5; it should be a block of settings"),
+    ({**FIRST, "algorithm_parameters": 5}, "algorithm_parameters is 5; expected a block of settings"),
     *(
         ({**FIRST, "algorithm_name": name, "algorithm_parameters": {"act_dim": 2, "input_size": 3, **parameters}}, why)
         for name, parameters, why in (
-            ("ppo", {"train_pi_iters": 3.5, "train_v_iters": 2}, "train_pi_iters is 3.5; it should be a whole number"),
-            ("ppo", {"train_pi_iters": 3, "train_v_iters": None}, "; it should be a whole number"),
-            ("dqn", {"epsilon_decay": 0}, "algorithm_parameters.epsilon_decay is 0; it should be a number above 0"),
-            ("dqn", {"epsilon_decay": -0.5}, "epsilon_decay is -0.5; it should be a number above 0"),
-            ("dqn", {"epsilon_decay": True}, "; it should be a number"),
-            ("dqn", {"epsilon_decay": 0.1, "epsilon": [1]}, "algorithm_parameters.epsilon is [1]; it should be a"),
-            ("sac", {"polyak": None}, "; it should be a number"),
+            ("ppo", {"train_pi_iters": 3.5, "train_v_iters": 2}, "train_pi_iters is 3.5; expected an integer"),
+            ("ppo", {"train_pi_iters": 3, "train_v_iters": None}, "; expected an integer"),
+            ("dqn", {"epsilon_decay": 0}, "algorithm_parameters.epsilon_decay is 0; expected a number above 0"),
+            ("dqn", {"epsilon_decay": -0.5}, "epsilon_decay is -0.5; expected a number above 0"),
+            ("dqn", {"epsilon_decay": True}, "; expected a number"),
+            ("dqn", {"epsilon_decay": 0.1, "epsilon": [1]}, "algorithm_parameters.epsilon is [1]; expected a"),
+            ("sac", {"polyak": None}, "; expected a number"),
         )
     ),
     ({"algorithm": "PPO", "comunication": {}}, "comunication is not a setting of a client; did you mean communica"),
-    ({"algorithm": "PPO", "training": 3}, "training is 3; it should be a block"),
+    ({"algorithm": "PPO", "training": 3}, "training is 3; expected a block"),
     ({"algorithm": "PPO", "communication": {"adress": 3}}, "server.adress is not a setting; did you mean address?"),
     ({"algorithm": "PPO", "communication": {"timeout": -3}}, "server.timeout_seconds is -3"),
     ({"extends": "other.json"}, "extends is"),
@@ -353,7 +356,7 @@ ERRORS: list[tuple[Any, str]] = [
     ({"extends": ["cache-1.json"]}, "cache-1.json extends itself"),
     ('{"client_id": "a", "server": {"token": "a", "token": "b"}}', "is given twice"),
     ('{"client_id": "a",', "cache-1.json is not valid"),
-    ("[1, 2]", "cache-1.json holds"),
+    ("[1, 2]", "cache-1.json contains"),
     ("", "cache-1.json is empty"),
     ('{"seed":' + "[" * 2000 + "]" * 2000 + "}", "is nested too deeply for a config"),
 ]
@@ -361,7 +364,7 @@ ERRORS: list[tuple[Any, str]] = [
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize(("settings", "message"), ERRORS)
-def test_both_clients_report_config_errors_identically(
+def test_cpp_and_python_clients_report_config_errors_identically(
     show_config: ShowConfig, tmp_path: Path, settings: Any, message: str
 ) -> None:
     old = isinstance(settings, dict) and "algorithm_name" in settings
@@ -375,7 +378,7 @@ def test_both_clients_report_config_errors_identically(
     assert re.findall("did you mean.*", shown.stderr) == re.findall("did you mean.*", str(problem.value))
 
 
-def test_all_errors_are_reported_in_the_same_order(show_config: ShowConfig, tmp_path: Path) -> None:
+def test_cpp_and_python_clients_report_all_errors_in_the_same_order(show_config: ShowConfig, tmp_path: Path) -> None:
     mistakes = {"flush_seconds": "x", "server": {"tls": {"caa": 1}, "adress": 1, "token": 2}, "seed": -1, "wrong": 0}
     path = write_files(tmp_path, SIZES | mistakes)
     with pytest.raises(ConfigError) as problem:
@@ -388,14 +391,14 @@ def test_all_errors_are_reported_in_the_same_order(show_config: ShowConfig, tmp_
     assert known in str(problem.value)
 
 
-def test_both_clients_report_a_missing_file_identically(show_config: ShowConfig, tmp_path: Path) -> None:
+def test_cpp_and_python_clients_report_a_missing_file_identically(show_config: ShowConfig, tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.json", tmp_path):
         with pytest.raises(ConfigError, match="no config file"):
             load_client_config(path)
         assert f"no config file '{path}'" in show_config(path).stderr
 
 
-def test_yaml_is_rejected_with_a_conversion_command(show_config: ShowConfig, tmp_path: Path) -> None:
+def test_cpp_client_rejects_yaml_and_prints_a_conversion_command(show_config: ShowConfig, tmp_path: Path) -> None:
     path = tmp_path / "cache-1.yaml"
     path.write_text("observation: 8\naction: 4\nalgorithm: {name: ppo, lr: 3e-4}\n")
     shown = show_config(path)
@@ -424,7 +427,7 @@ def test_yaml_is_rejected_with_a_conversion_command(show_config: ShowConfig, tmp
         ('{"fallback_action": true}', "fallback_action is true"),
     ],
 )
-def test_values_unsupported_by_cpp_are_reported(
+def test_values_unsupported_by_cpp_client_are_rejected(
     show_config: ShowConfig, tmp_path: Path, text: str, message: str
 ) -> None:
     path = tmp_path / "client.json"

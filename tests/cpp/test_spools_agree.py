@@ -34,7 +34,7 @@ def tool(binary: Binary) -> Tool:
 
 
 def encoded(sequence: int) -> EncodedTrajectory:
-    """Return the same trajectory as spool_tool."""
+    """Return the trajectory that the C++ program spool_tool writes for this sequence number."""
     content = bytes((sequence + i) % 256 for i in range(sequence * 37 % 1500))
     return EncodedTrajectory(sequence, 1 + sequence % 7, content)
 
@@ -84,7 +84,7 @@ def described(found: EncodedTrajectory) -> str:
 
 
 @pytest.mark.parametrize("end", ["persist", "die"])
-def test_both_clients_write_identical_files(end: str, tool: Tool, tmp_path: Path) -> None:
+def test_cpp_and_python_clients_write_identical_spool_files(end: str, tool: Tool, tmp_path: Path) -> None:
     write_spool_by_cpp(tool, tmp_path / "cpp" / NAME, end)
     write_spool_by_python(tmp_path / "python" / NAME, persist=end == "persist")
     left = files(tmp_path / "cpp" / NAME)
@@ -117,7 +117,7 @@ def test_cpp_client_sends_spool_of_python_client(tool: Tool, tmp_path: Path) -> 
     assert not list((tmp_path / "home").iterdir())
 
 
-def test_spool_in_use_is_not_opened(binary: Binary, tool: Tool, tmp_path: Path) -> None:
+def test_spool_of_a_running_client_is_not_opened(binary: Binary, tool: Tool, tmp_path: Path) -> None:
     mine = Spool(tmp_path / "python" / NAME, SPOOL_BYTES, b"hello")
     mine.append(encoded(1))
     assert tool("take", tmp_path / "python") == ""
@@ -134,7 +134,7 @@ def test_spool_in_use_is_not_opened(binary: Binary, tool: Tool, tmp_path: Path) 
     assert read_spools_by_python(tmp_path / "cpp") != []
 
 
-def test_both_clients_read_the_same_from_damaged_files(tool: Tool, tmp_path: Path) -> None:
+def test_cpp_and_python_clients_read_damaged_spools_identically(tool: Tool, tmp_path: Path) -> None:
     write_spool_by_python(tmp_path / "whole" / NAME, persist=True)
     lost = 0
     for seed in range(40):
@@ -149,7 +149,7 @@ def test_both_clients_read_the_same_from_damaged_files(tool: Tool, tmp_path: Pat
 
 
 def damage(directory: Path, chance: random.Random) -> None:
-    """Damage headers, contents and file lengths at random; headers most often."""
+    """Change random bytes of the segment files or truncate the files; damage headers most often."""
     for path in sorted(directory.glob("*.segment")):
         content = bytearray(path.read_bytes())
         kind = chance.randrange(4)

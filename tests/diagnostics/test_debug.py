@@ -1,4 +1,4 @@
-"""``rl4sys train --debug``."""
+"""Tests of ``rl4sys train --debug``."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def test_profile_lists_all_phases(debugged: Callable[..., DebugTrainingLoop]) ->
     assert [row["what"] for row in written] == [one.phase for one in loop.profile()]
 
 
-def test_profile_lists_memory(debugged: Callable[..., DebugTrainingLoop], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_contains_the_ram_of_each_phase(
+    debugged: Callable[..., DebugTrainingLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
     resident, measured = 10**8, DebugTrainingLoop._evaluate
 
     def evaluate(loop: DebugTrainingLoop) -> bool:
@@ -131,7 +133,7 @@ def test_repeated_finding_is_reported_once(debugged: Callable[..., DebugTraining
     assert (loop.folder / "findings.txt").read_text().endswith("half of x is dead\n")
 
 
-def test_numerical_error_leaves_profile_and_failure_checkpoint(debugged: Callable[..., DebugTrainingLoop]) -> None:
+def test_numerical_error_writes_profile_and_failure_checkpoint(debugged: Callable[..., DebugTrainingLoop]) -> None:
     loop = debugged("ppo", SHORT, "algorithm.lr=1e38")
     with pytest.raises(NumericalError, match=r"networks\.(actor|critic)"):
         loop.train()
@@ -150,7 +152,7 @@ def test_debug_shortens_training_unless_set_on_command_line() -> None:
     assert shrink_config(small_config("ppo"), []) == (small_config("ppo"), [])
 
 
-def test_only_written_files_are_announced(debugged: Callable[..., DebugTrainingLoop]) -> None:
+def test_reported_debug_files_exist(debugged: Callable[..., DebugTrainingLoop]) -> None:
     loop = debugged("ppo", "training.total_timesteps=1", "logging.frequency=1000000")
     assert loop.written() == []
     loop.train()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rl4sys.algorithms.base import Update
-from rl4sys.diagnostics.health import Gradients, Inputs, Outputs
+from rl4sys.diagnostics.health import GradientStatistics, InputStatistics, OutputStatistics
 from rl4sys.diagnostics.inspection import BACKWARD, CHECKS, FORWARD, OPTIMIZER, Inspection
 from rl4sys.diagnostics.parts import find_parts
 from rl4sys.diagnostics.stopwatch import Stopwatch
@@ -31,7 +31,7 @@ def counting_clock() -> Any:
 def test_inspection_does_not_change_training(name: str) -> None:
     # Inspected updates use torch, which rounds differently from the native core, so both sides use torch.
     plain, inspected = (make_learner(ONE_EACH[name], backend="torch") for _ in range(2))
-    # Enough for the first updates.
+    # Enough episodes for the first updates.
     episodes = 12 if CASES[ONE_EACH[name]][2].get("learning_starts") == 64 else 36
     feed(plain, ONE_EACH[name], episodes)
     inspection = Inspection(inspected.algorithm, Stopwatch(counting_clock()))
@@ -46,7 +46,7 @@ def test_inspection_does_not_change_training(name: str) -> None:
     assert all(np.isfinite(array).all() for array in report.values.values())
 
 
-def test_networks_and_optimizers_are_named_after_attributes() -> None:
+def test_networks_and_optimizers_are_named_by_attribute_path() -> None:
     parts = find_parts(make_learner("sac, continuous").algorithm)
     assert set(parts.networks) == {"actor", "critics.online", "critics.target", "temperature"}
     assert set(parts.optimizers) == {"critics.optimizer", "actor_optimizer", "temperature_optimizer"}
@@ -65,7 +65,7 @@ def test_hooks_are_removed_after_inspection() -> None:
 
 
 class Toy:
-    """Small network with a given loss function."""
+    """Minimal algorithm with a small network and a given loss function."""
 
     def __init__(self, loss: Any, lr: float = 0.1) -> None:
         self._net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -121,7 +121,7 @@ def test_nan_gradient_is_reported_with_its_operation() -> None:
     ):
         learn(Toy(lambda outputs: (0 * outputs).sum().sqrt()))
     text = str(problem.value)
-    assert "the gradient of net.2.bias contains NaN in 1 of 1 values at step 40, and the loss is finite" in text
+    assert "the gradient of net.2.bias contains NaN in 1 of 1 values at step 40, although the loss is finite" in text
     assert "Torch reports: Function 'MulBackward0' returned nan values" in text
 
 
@@ -157,11 +157,11 @@ def test_time_is_charged_to_the_innermost_phase() -> None:
     watch = Stopwatch(lambda: next(times))
     with watch.phase("outer"), watch.phase("inner"):
         pass
-    # Entered at 1 and 3, left at 6 and 10.
+    # The phases are entered at 1 and 3 and left at 6 and 10.
     assert watch.seconds == {"outer": 2.0 + 4.0, "inner": 3.0}
 
 
-def test_memory_is_charged_to_the_innermost_phase() -> None:
+def test_ram_is_charged_to_the_innermost_phase() -> None:
     sizes = iter([10, 20, 50, 45, 46])
     watch = Stopwatch(lambda: 0.0, lambda: next(sizes))
     with watch.phase("outer"), watch.phase("inner"):
@@ -175,7 +175,7 @@ def texts(findings: Any) -> str:
 
 
 def test_constant_and_large_inputs_are_reported() -> None:
-    inputs, rng = Inputs(), np.random.default_rng(0)
+    inputs, rng = InputStatistics(), np.random.default_rng(0)
     state = rng.normal(size=(300, 4)).astype(np.float32)
     state[:, 2], state[:, 0] = 7.0, 500 * state[:, 0]
     inputs.add({"obs.state": state}, 0)
@@ -197,7 +197,7 @@ def test_constant_and_large_inputs_are_reported() -> None:
     ],
 )
 def test_dead_and_saturated_units_are_reported(activation: nn.Module, value: float, expected: str) -> None:
-    outputs = Outputs()
+    outputs = OutputStatistics()
     given = torch.full((300, 5), value)
     outputs.add("net.0", nn.Linear(1, 5), given)
     outputs.add("net.1", activation, activation(given))
@@ -208,7 +208,7 @@ def test_dead_and_saturated_units_are_reported(activation: nn.Module, value: flo
 
 def test_exploding_vanishing_and_missing_gradients_are_reported() -> None:
     names = ["a.weight", "b.weight", "c.weight", "d.weight", "e.weight"]
-    gradients = Gradients(names)
+    gradients = GradientStatistics(names)
     for name, size in zip(names, (2e4, 1e-3, 0.0, 3.0), strict=False):
         weight = nn.Parameter(torch.zeros(1))
         weight.grad = torch.full((1,), size)
@@ -216,7 +216,8 @@ def test_exploding_vanishing_and_missing_gradients_are_reported() -> None:
     found = texts(gradients.findings())
     assert "the gradient of a.weight explodes: its mean norm before clipping is 2e+04" in found
     assert (
-        "the gradient of b.weight vanishes: its mean norm is 0.001, and the largest of the algorithm is 2e+04" in found
+        "the gradient of b.weight vanishes: its mean norm is 0.001, and the largest mean norm of a weight is 2e+04."
+        in found
     )
     assert "the gradient of c.weight was always 0" in found
     assert "d.weight" not in found.replace("d.weight is 3", "")

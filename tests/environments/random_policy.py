@@ -8,7 +8,7 @@ import numpy as np
 
 from rl4sys.environments.actor import Actor
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
 from rl4sys.policy.snapshot import Snapshot
@@ -17,7 +17,7 @@ from rl4sys.trajectory import Trajectory
 
 
 class Random:
-    """Policy that samples actions uniformly; continuous ones from -1..1."""
+    """Policy that samples actions uniformly; continuous actions are between -1 and 1."""
 
     def __init__(self, space: Space) -> None:
         self._space = space

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rl4sys.environments.base import Environment
 from rl4sys.environments.check import check_environment
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.errors import SpecError
 from rl4sys.registry import register_environment
 from rl4sys.training.setup import check_before_training
@@ -179,7 +179,7 @@ class Raises(Line):
 
 
 class MaskedParts(Line):
-    """Environment with MultiDiscrete actions, some of which are always masked."""
+    """Environment with MultiDiscrete actions in which some values are always masked."""
 
     mask: Any = (np.array([0, 1], np.int8), np.array([1, 1], np.int8), np.array([1, 0, 1], np.int8))
 
@@ -255,7 +255,7 @@ FAULTS: dict[type[Line], tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_each_fault_gives_exactly_one_finding(fault: type[Line]) -> None:
+def test_each_environment_fault_gives_exactly_one_finding(fault: type[Line]) -> None:
     severity, text = FAULTS[fault]
     (found,) = check_environment(fault, after_end=True)
     assert found.severity == severity
@@ -301,7 +301,7 @@ def registered(name: str, make: Callable[[], Environment]) -> str:
     return name
 
 
-def test_training_does_not_start_in_a_faulty_environment() -> None:
+def test_faulty_environment_is_rejected_before_training() -> None:
     config = small_config("ppo", f"environment.name={registered('check_no_reward', NoReward)}")
     with pytest.raises(
         SpecError, match="the environment 'check_no_reward' cannot be used for training:\nthe reward is NoneType"

@@ -13,7 +13,7 @@ from rl4sys.environments.actor import Actor
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluation import evaluate
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.errors import ReplayError, SpecError
 from rl4sys.policy.base import Decision
 from rl4sys.policy.draws import Draws
@@ -26,7 +26,7 @@ from .random_policy import as_bytes
 
 
 class Counter(gymnasium.Env[Any, Any]):
-    """Environment that observes the step count of the episode and ends after ``length`` steps."""
+    """Environment that returns the step count as observation and ends an episode after ``length`` steps."""
 
     def __init__(self, length: int = 4, masked: bool = False, terminates: bool = True) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -78,7 +78,7 @@ def actor_over(environment: str, num_envs: int, seed: int = 1) -> Actor:
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_trajectories_match_the_episodes(terminates: bool) -> None:
+def test_trajectories_contain_the_steps_of_the_episodes(terminates: bool) -> None:
     actor = Actor(lambda: Counter(terminates=terminates), 2, np.random.SeedSequence(0))
     first = actor.collect(Uniform(), version=3, steps=12)
     second = actor.collect(Uniform(), version=4, steps=4)
@@ -97,7 +97,7 @@ def test_trajectories_match_the_episodes(terminates: bool) -> None:
     assert actor.take_finished() == []
 
 
-def test_actions_are_offset_by_the_space_start() -> None:
+def test_discrete_actions_are_shifted_by_the_space_start() -> None:
     made: list[Counter] = []
 
     def make() -> Counter:
@@ -140,7 +140,7 @@ def test_restored_actor_continues_identically(environment: str, steps: int) -> N
     assert other.take_finished() == one.take_finished() != []
 
 
-def test_episodes_depend_on_the_seed_and_the_environment() -> None:
+def test_seed_and_environment_index_determine_the_episodes() -> None:
     first, again, other = (
         actor_over("CartPole-v1", 2, 1),
         actor_over("CartPole-v1", 2, 1),
@@ -258,7 +258,7 @@ def test_unsupported_action_spaces_are_rejected() -> None:
 
 
 class MultiDiscreteActions(gymnasium.Env[Any, Any]):
-    """Environment that asserts that each action is in the space and allowed by the action mask ``allowed``, if any."""
+    """Environment that asserts that each action is in its space, and reports the action mask ``allowed``, if given."""
 
     def __init__(self, space: spaces.Space[Any], allowed: Any = None) -> None:
         self.observation_space, self.action_space = spaces.Box(0, 9, (1,), np.float32), space
@@ -297,7 +297,7 @@ MULTI_DISCRETE_SPACES = {
 
 
 def multi_discrete_policy(space: MultiDiscrete) -> SnapshotPolicy:
-    """Return a policy that samples each part of an action uniformly, within the action mask if there is one."""
+    """Return a policy that samples each dimension of an action uniformly from the values that the mask allows."""
     weights = {
         "w": np.zeros((sum(space.choices), 1), np.float32),
         "b": np.zeros(sum(space.choices), np.float32),
@@ -308,7 +308,7 @@ def multi_discrete_policy(space: MultiDiscrete) -> SnapshotPolicy:
 
 
 @pytest.mark.parametrize("name", MULTI_DISCRETE_SPACES)
-def test_multi_discrete_actions_match_the_environment_space(name: str) -> None:
+def test_multi_discrete_actions_are_converted_to_the_environment_space(name: str) -> None:
     made: list[MultiDiscreteActions] = []
 
     def make() -> MultiDiscreteActions:
@@ -346,14 +346,14 @@ def test_non_numeric_observations_are_rejected() -> None:
         Encoding(SpaceOnly(spaces.Sequence(spaces.Discrete(2))))
 
 
-def test_decoded_actions_respect_float64_bounds() -> None:
+def test_decoded_actions_are_within_float64_bounds() -> None:
     space = spaces.Box(-0.1, 0.1, (1,), np.float64)
     encoding = Encoding(SpaceOnly(spaces.Discrete(2), space))
     for action in encoding.decode_actions(np.array([[7.0], [-7.0], [0.1]], np.float32)):
         assert space.contains(action)
 
 
-def test_environment_may_modify_its_action_array() -> None:
+def test_environment_can_modify_the_action_array() -> None:
     class Doubles(Counter):
         def __init__(self) -> None:
             super().__init__(length=50)
@@ -376,7 +376,7 @@ def test_environment_may_modify_its_action_array() -> None:
 
 
 class LeakingState(Counter):
-    """Environment that observes its total step count, which reset(seed) does not determine."""
+    """Environment that adds its total step count to observations, which reset(seed) does not determine."""
 
     ever = 0
 
@@ -386,7 +386,7 @@ class LeakingState(Counter):
         return observation + self.ever, *rest
 
 
-def test_environment_with_inexact_replay_is_rejected() -> None:
+def test_restore_fails_if_replayed_observations_differ() -> None:
     one, other = (Actor(LeakingState, 2, np.random.SeedSequence(0)) for _ in range(2))
     one.collect(Uniform(), version=0, steps=20)
     with pytest.raises(
@@ -396,7 +396,7 @@ def test_environment_with_inexact_replay_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("make", [LeakingState, lambda: make_environment(EnvironmentConfig(name="BipedalWalker-v3"))])
-def test_remade_environment_replays_exactly(make: Any) -> None:
+def test_environment_recreated_for_each_episode_replays_exactly(make: Any) -> None:
     class Wander(Uniform):
         def act(self, observation: Columns, memory: Columns, draws: Draws) -> Decision:
             if make is LeakingState:

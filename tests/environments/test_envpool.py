@@ -42,7 +42,7 @@ def test_envpool_trajectories_are_consecutive() -> None:
     assert all(t.terminated and not t.truncated for t in ended)
 
 
-def test_envpool_episodes_follow_seed_and_step_limit() -> None:
+def test_envpool_episodes_respect_seed_and_step_limit() -> None:
     one, again, other = (make_actor(name="Pendulum-v1", max_episode_steps=7, seed=seed) for seed in (1, 1, 2))
     trajectories = [a.collect(Random(a.spec.action), 0, 30) for a in (one, again, other)]
     assert as_bytes(trajectories[0]) == as_bytes(trajectories[1]) != as_bytes(trajectories[2])
@@ -58,7 +58,7 @@ def test_restored_envpool_actor_starts_new_episodes() -> None:
     assert not {t.episode for t in after} & {t.episode for t in before}
     assert {t.offset for t in after[:3]} == {0}
     starts = {t.columns["obs.state"][0].tobytes() for t in before + after if t.offset == 0}
-    assert len(starts) == len({t.episode for t in before + after}), "every episode has its own start"
+    assert len(starts) == len({t.episode for t in before + after}), "the episodes start in different states"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_envpool_observations_match_plain_environment(settings: dict[str, Any], 
     [
         ({"name": "BipedalWalker-v3", "action_repeat": 2}, r"does not support environment\.action_repeat"),
         ({"name": "PointReach", "wrapper": "goal"}, "does not support the family goal"),
-        ({"name": "OwnCart-v0"}, "which does not provide 'OwnCart-v0'; remove the setting"),
+        ({"name": "OwnCart-v0"}, r"envpool does not provide the environment 'OwnCart-v0'; remove environment\.v"),
         (
             {"name": "CliffWalking-v1"},
-            r"envpool's CliffWalking-v1 has observations \(\), "
+            r"envpool's CliffWalking-v1 has observations of shape \(\), "
             r"but the environment for evaluation has \{'state': \(48,\)\}",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Environments of every family, made from configs."""
+"""Environments of every family, created from configs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rl4sys.environments.base import step_limit
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
 from rl4sys.environments.evaluation import evaluate
+from rl4sys.environments.factory import make_environment
 from rl4sys.environments.families.goal import goal_reward
-from rl4sys.environments.families.gym import make_environment
 from rl4sys.environments.families.multigoal import GOALS, squared_distances
 from rl4sys.errors import ConfigError, MissingExtraError
 from rl4sys.spec import Box, Discrete
@@ -43,7 +43,7 @@ def config_of(**settings: Any) -> EnvironmentConfig:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_continues_exactly_after_restore(family: str) -> None:
+def test_actor_of_every_family_continues_exactly_after_restore(family: str) -> None:
     config = config_of(**FAMILIES[family])
     one, other = actor_in(config), actor_in(config, seed=2)
     policy = Random(one.spec.action)
@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "task missing": ({"universe": "gym", "domain": "Hopper"}, "domain and task must be given together"),
     "contradicting names": (
         {"name": "Walker2d-v5", "domain": "Hopper", "task": "v5"},
-        "name is 'Walker2d-v5', but universe, domain and task give 'Hopper-v5'; remove one",
+        "name is 'Walker2d-v5', but universe, domain and task give 'Hopper-v5'; remove one of them",
     ),
     "unknown family": ({"universe": "gymm", "domain": "Hopper", "task": "v5"}, "no environment is named 'gymm'; did"),
     "unknown task": ({"wrapper": "dm_control", "name": "cheetah-runn"}, "did you mean cheetah-run.*Known: acrobot"),
@@ -104,12 +104,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"wrapper": "atari", "name": "Pong", "options": {"frameskip": 4}},
         r"environment\.options\.frameskip is not a setting; did you mean frame_skip",
     ),
-    "game without the atari wrapper": ({"name": "ALE/Pong-v9"}, "for Atari games set environment.wrapper=atari"),
+    "game without the atari wrapper": ({"name": "ALE/Pong-v9"}, "for Atari games set environment.family=atari"),
     "rescaled discrete actions": (
         {"name": "CartPole-v1", "rescale_actions": True},
         r"rescale_actions is true, but the actions are Discrete\(2\)",
     ),
-    "option rejected by Gymnasium": ({"name": "CartPole-v1", "options": {"a": 1}}, "do not fit CartPole-v1"),
+    "option rejected by Gymnasium": ({"name": "CartPole-v1", "options": {"a": 1}}, "'CartPole-v1' cannot be created"),
 }
 
 
@@ -127,7 +127,7 @@ def test_invalid_environment_settings_are_rejected(mistake: str) -> None:
         ("ale_py", {"wrapper": "atari", "name": "Pong"}, "atari"),
     ],
 )
-def test_missing_package_error_names_the_extra(
+def test_missing_package_error_contains_the_extra(
     module: str, settings: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -135,7 +135,7 @@ def test_missing_package_error_names_the_extra(
         make_environment(config_of(**settings))
 
 
-def test_dm_control_observations_are_flat_or_named() -> None:
+def test_dm_control_observations_are_flattened_or_kept_by_name() -> None:
     flat = make_environment(config_of(wrapper="dm_control", name="walker-walk"))
     named = make_environment(config_of(wrapper="dm_control", name="walker-walk", options={"flatten": False}))
     assert {name: box.shape for name, box in Encoding(named).spec.observation.items()} == {
@@ -157,7 +157,7 @@ def test_dm_control_tasks_are_truncated_at_time_limit() -> None:
     assert step_limit(environment) == 5
 
 
-def test_dm_control_tasks_terminate() -> None:
+def test_dm_control_termination_ends_the_episode() -> None:
     environment: Any = make_environment(config_of(wrapper="dm_control", name="lqr-lqr_2_1"))
     environment.reset(seed=0)
     task = environment.unwrapped._environment.task

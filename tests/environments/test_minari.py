@@ -14,7 +14,7 @@ from minari.data_collector.episode_buffer import EpisodeBuffer
 from rl4sys.config import to_yaml
 from rl4sys.dataset import Dataset, DatasetConfig, load_dataset
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.errors import ConfigError, MissingExtraError, SpecError
 from rl4sys.spec import Box, Discrete, Spec
 
@@ -40,7 +40,7 @@ def load(path: str | Path) -> Dataset:
 
 
 def rooms_episode(**changes: object) -> EpisodeBuffer:
-    """Return an episode of three steps; its action space starts at 5."""
+    """Return a recorded episode of three steps with the actions 5 and 6; the arguments replace columns."""
     steps = {
         "observations": {"room": [0, 2, 1, 0], "view": list(np.arange(16, dtype=np.uint8).reshape(4, 2, 2))},
         "actions": [5, 6, 5],
@@ -57,7 +57,7 @@ def rooms_dataset(*episodes: EpisodeBuffer) -> Dataset:
     return load("own/rooms-v0")
 
 
-def test_minari_dataset_matches_recording() -> None:
+def test_minari_dataset_equals_the_recorded_trajectories() -> None:
     recorded = [*record(balance, 1), *record(lambda state, rng: int(rng.integers(2)), 2, seed=1)]
     write_minari_dataset("cartpole/mixed-v0", recorded)
     dataset = load("cartpole/mixed-v0")
@@ -69,7 +69,7 @@ def test_minari_dataset_matches_recording() -> None:
             np.testing.assert_array_equal(read.columns[name], column)
 
 
-def test_minari_encoding_matches_environments() -> None:
+def test_minari_dataset_is_encoded_like_environment_data() -> None:
     dataset = rooms_dataset(rooms_episode())
     view, mask = Box((2, 2), "uint8", (0.0,), (255.0,)), Box((2,), "bool", (0.0,), (1.0,))
     assert dataset.spec == Spec({"room": Box((3,)), "view": view, "mask": mask}, Discrete(2))
@@ -98,7 +98,7 @@ def test_episode_without_final_observation_is_rejected() -> None:
         rooms_dataset(rooms_episode(observations=short, infos={"action_mask": np.ones((3, 2))}))
 
 
-def test_minari_dataset_can_be_named_by_directory(datasets_path: Path) -> None:
+def test_minari_dataset_can_be_given_as_directory(datasets_path: Path) -> None:
     write_minari_dataset("cartpole/rule-v0", record(balance, 1))
     for path in (datasets_path / "cartpole/rule-v0", datasets_path / "cartpole/rule-v0/data"):
         assert load(path).steps == 500
@@ -114,7 +114,7 @@ def test_minari_dataset_that_would_run_code_is_rejected(datasets_path: Path) -> 
         {"id": "x-v0", "entry_point": "subprocess:run", "kwargs": command, "additional_wrappers": []}
     )
     for change, message in (
-        (harmful, "lacks its observation or action space"),
+        (harmful, "lacks the observation or action space"),
         ({**metadata, "data_format": "arrow"}, "only hdf5"),
     ):
         file.write_text(json.dumps(change))
@@ -123,7 +123,7 @@ def test_minari_dataset_that_would_run_code_is_rejected(datasets_path: Path) -> 
     assert not (datasets_path / "harm").exists()
 
 
-def test_missing_minari_dataset_error_names_the_download_command(rl4sys: Rl4sys, tmp_path: Path) -> None:
+def test_missing_minari_dataset_error_contains_the_download_command(rl4sys: Rl4sys, tmp_path: Path) -> None:
     (tmp_path / "bc.yaml").write_text(
         to_yaml(
             {
@@ -139,7 +139,7 @@ def test_missing_minari_dataset_error_names_the_download_command(rl4sys: Rl4sys,
     assert not list((tmp_path / "experiments").glob("*/configs"))
 
 
-def test_missing_minari_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_minari_package_error_contains_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(
         MissingExtraError, match=r"needs minari, which is not installed; .* pip install -e '\.\[minari\]'"

@@ -1,4 +1,4 @@
-"""Environments whose ``reset`` returns only the observation and whose ``step`` returns four values."""
+"""Old-style environments: ``reset`` returns only the observation, and ``step`` returns four values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl4sys.environments import old_style
 from rl4sys.environments.base import step_limit
 from rl4sys.environments.check import check_environment
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.errors import ConfigError
 from rl4sys.registry import ENVIRONMENTS
 from rl4sys.runs.metrics import read_metrics
@@ -64,7 +64,7 @@ logging: {tensorboard: false}
 
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Registry without the environments of other tests."""
+    """Return an environment registry without the environments of other tests."""
     registered: dict[str, object] = {}
     monkeypatch.setattr(ENVIRONMENTS, "_own", registered)
     monkeypatch.setattr(old_style, "_reported", set())
@@ -87,9 +87,9 @@ def test_old_style_environment_trains(
 ) -> None:
     outcome = rl4sys("train", config)
     assert outcome.exit_code == 0, outcome.err
-    lines = [record.getMessage() for record in caplog.records if "old style" in record.getMessage()]
-    assert len(lines) == 1, "one line in the log, however many copies are made"
-    assert lines[0].startswith("the environment 'old_corridor' is of the old style and was adapted: done counts as")
+    lines = [record.getMessage() for record in caplog.records if "old Gym interface" in record.getMessage()]
+    assert len(lines) == 1, "the adaptation is logged once, not once per copy"
+    assert lines[0].startswith("the environment 'old_corridor' has the old Gym interface and was adapted: done means")
     run = runs_in(tmp_path / "experiments")[0]
     evaluations = [row for row in read_metrics(run / "metrics.jsonl") if "evaluation/return" in row]
     assert evaluations[-1]["evaluation/return"] == 1.0, "the policy should reach the end of the corridor"
@@ -104,7 +104,7 @@ def test_check_env_accepts_an_old_style_environment(rl4sys: Rl4sys, config: Path
 
 
 class OldGym(gymnasium.Env):
-    """Gymnasium environment as written for OpenAI Gym."""
+    """Gymnasium environment with the interface of OpenAI Gym."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -127,7 +127,7 @@ def make(kind: type, **options: object):
     return make_environment(EnvironmentConfig(name="old_kind", options=options))
 
 
-def test_gymnasium_environment_of_the_old_kind_is_adapted() -> None:
+def test_gymnasium_environment_with_old_interface_is_adapted() -> None:
     environment = make(OldGym)
     assert check_environment(lambda: environment) == [], "the seed must determine the episode"
     observation, info = environment.reset(seed=1)
@@ -136,7 +136,7 @@ def test_gymnasium_environment_of_the_old_kind_is_adapted() -> None:
 
 
 @pytest.mark.parametrize(("limit", "ends"), [(2, (True, False)), (3, (False, True))])
-def test_time_limit_of_old_environments_truncates(limit: int, ends: tuple[bool, bool]) -> None:
+def test_time_limit_truncates_old_style_episodes(limit: int, ends: tuple[bool, bool]) -> None:
     environment = make(OldGym, limit=limit)
     environment.reset()
     steps = [environment.step(0)[2:4] for _ in range(limit)]
@@ -165,7 +165,7 @@ def test_old_environment_registered_with_gymnasium_keeps_its_step_limit(monkeypa
     assert [longer.step(0)[2:4] for _ in range(6)].index((False, True)) == 5
 
 
-def test_seed_method_of_old_environments_is_called() -> None:
+def test_seed_method_of_old_style_environment_is_called() -> None:
     class Seeded(OldGym):
         def seed(self, seed=None):
             self.seeded = seed
@@ -175,7 +175,7 @@ def test_seed_method_of_old_environments_is_called() -> None:
     assert environment.unwrapped.seeded == 7
 
 
-def test_new_environments_are_not_wrapped() -> None:
+def test_environment_with_new_interface_is_not_wrapped() -> None:
     class New(OldGym):
         def reset(self, *, seed=None, options=None):
             gymnasium.Env.reset(self, seed=seed)
@@ -184,7 +184,7 @@ def test_new_environments_are_not_wrapped() -> None:
     assert type(make(New)) is New
 
 
-def test_class_with_config_parameter_gets_the_environment_block() -> None:
+def test_class_with_config_parameter_receives_the_environment_config() -> None:
     class Configured(OldGym):
         def __init__(self, config) -> None:
             super().__init__()
@@ -195,7 +195,7 @@ def test_class_with_config_parameter_gets_the_environment_block() -> None:
     assert made.unwrapped.config.name == "old_kind"
 
 
-def test_class_named_as_wrapper_is_adapted() -> None:
+def test_class_given_as_wrapper_is_adapted() -> None:
     ENVIRONMENT_REGISTRY["mine"] = OldGym
     environment = make_environment(EnvironmentConfig(name="task", wrapper="mine", options={"limit": 2}))
     assert environment.reset(seed=0)[1] == {}
@@ -232,10 +232,10 @@ def test_incomplete_environment_is_rejected(kind: type, expected: str) -> None:
         make(kind)
 
 
-def test_log_line_is_written_once_per_class(caplog: pytest.LogCaptureFixture) -> None:
+def test_adaptation_is_logged_once_per_class(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             make(OldGym) if "old_kind" not in ENVIRONMENT_REGISTRY else make_environment(
                 EnvironmentConfig(name="old_kind")
             )
-    assert len([record for record in caplog.records if "old style" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "old Gym interface" in record.getMessage()]) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.evaluation import evaluate
-from rl4sys.environments.families.gym import make_environment
+from rl4sys.environments.factory import make_environment
 from rl4sys.environments.families.pettingzoo import MultiAgentActor
 from rl4sys.errors import ConfigError, SpecError
 from rl4sys.runs.run import Run
@@ -64,7 +64,7 @@ def test_multi_agent_episodes_are_truncated_and_rewards_clipped() -> None:
 def test_multi_agent_run_resumes_exactly(tmp_path: Path) -> None:
     changes = [
         "environment.name=mpe.simple_spread_v3",
-        "environment.wrapper=pettingzoo",
+        "environment.family=pettingzoo",
         "environment.num_envs=1",
         "training.total_timesteps=192",
     ]
@@ -111,8 +111,8 @@ def test_agents_with_different_spaces_are_rejected() -> None:
     ("settings", "message"),
     [
         ({"name": "mpe.simple_sprea_v3"}, "which PettingZoo does not provide; write its group and module"),
-        ({"frame_stack": 2}, r"environment\.frame_stack is not supported with environment\.wrapper=pettingzoo"),
-        ({"options": {"agents": 4}}, r"environment\.options \{'agents': 4\} do not fit mpe\.simple_spread_v3"),
+        ({"frame_stack": 2}, r"environment\.frame_stack is not supported with environment\.family=pettingzoo"),
+        ({"options": {"agents": 4}}, r"environment\.options is \{'agents': 4\}, but 'mpe\.simple_spread_v3' cannot"),
     ],
 )
 def test_invalid_pettingzoo_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
@@ -120,6 +120,6 @@ def test_invalid_pettingzoo_settings_are_rejected(settings: dict[str, Any], mess
         actor_of(**settings)
 
 
-def test_multi_agent_environment_cannot_be_made_as_single_agent() -> None:
+def test_multi_agent_environment_cannot_be_created_as_single_agent() -> None:
     with pytest.raises(ConfigError, match="is a multi-agent environment"):
         make_environment(EnvironmentConfig(wrapper="pettingzoo", name="mpe.simple_spread_v3"))

@@ -51,7 +51,7 @@ class FrameStore:
         self.rates.add(frames_per_second)
 
 
-def test_rollouts_equal_first_evaluation_episodes() -> None:
+def test_rollouts_equal_the_first_evaluation_episodes() -> None:
     evaluated = evaluate(CARTPOLE, Constant(1), episodes=3, seed=5)
     assert len(set(evaluated.lengths)) > 1, "the episodes must differ for the comparison to mean anything"
     assert roll_out(CARTPOLE, Constant(1), Rollouts(number=3, max_length=1000, seed=5)) == evaluated
@@ -100,7 +100,7 @@ def test_every_family_can_be_rendered(settings: dict[str, Any], action: Any, rat
 
 
 class RenderReturnsNone(gymnasium.Env[Any, Any]):
-    """Environment whose render() returns None."""
+    """Environment with a render() method that returns None."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -123,8 +123,8 @@ class NoRenderMode(RenderReturnsNone):
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        (RenderReturnsNone, r"custom environment cannot be rendered: its render\(\) returns NoneType, not an image"),
-        (NoRenderMode, r"do not fit custom environment: .*unexpected keyword argument 'render_mode'"),
+        (RenderReturnsNone, r"'custom environment' cannot be rendered: its render\(\) returns NoneType, not an image"),
+        (NoRenderMode, r"'custom environment' cannot be rendered: its render\(\) returns NoneType, not an image"),
     ],
 )
 def test_unrenderable_environment_is_rejected(monkeypatch: pytest.MonkeyPatch, environment: type, message: str) -> None:
@@ -168,7 +168,7 @@ def test_video_contains_the_shown_frames(tmp_path: Path, name: str) -> None:
     with Video(path) as video:
         for brightness in (0, 100, 200):
             video.show(picture(brightness), frames_per_second=10)
-        assert not path.exists(), "the file gets its name when it is complete"
+        assert not path.exists(), "the video has a temporary name until it is complete"
     meta, decoded = read_video(path)
     assert meta["fps"] == 10
     assert [round(float(frame.mean()), -1) for frame in decoded] == [0, 100, 200]
@@ -209,7 +209,7 @@ def test_ffmpeg_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_invalid_video_target_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"--video is '.*a.avi'; its name should end in .mp4 or .gif"):
+    with pytest.raises(ConfigError, match=r"--video is '.*a.avi'; expected a file name that ends in .mp4 or .gif"):
         check_video(tmp_path / "a.avi")
     with pytest.raises(RunError, match=r"there is no directory .*nowhere"):
         check_video(tmp_path / "nowhere" / "a.mp4")

@@ -59,17 +59,17 @@ CASES: dict[str, tuple[dict[str, str], int | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_available_memory_is_the_tightest_limit(tmp_path: Path, case: str) -> None:
+def test_available_memory_is_the_smallest_limit(tmp_path: Path, case: str) -> None:
     files, expected = CASES[case]
     assert available_memory(machine(tmp_path, files)) == expected
 
 
-def test_available_memory_of_this_machine() -> None:
+def test_available_memory_of_this_machine_is_unknown_or_plausible() -> None:
     left = available_memory()
     assert left is None or left > 10**6
 
 
-def test_memory_usage_is_relative_to_the_tightest_limit(tmp_path: Path) -> None:
+def test_memory_usage_is_relative_to_the_smallest_limit(tmp_path: Path) -> None:
     files, left = CASES["a cgroup"]
     machine(tmp_path, {**files, "proc/self/status": "Name: py\nVmRSS:\t 7 kB\n"})
     found = measure_memory_usage(tmp_path)
@@ -103,7 +103,7 @@ def test_oversized_buffer_is_rejected_with_settings_that_fit() -> None:
     advice = str(error.value).partition("settings that fit: ")[2].split(", or ")
     assert advice == [
         "buffer.size=270000 (7.8 GB)",
-        "buffer.unstack=true where images are stacked frames (7.2 GB)",
+        "buffer.unstack=true if images are stacked frames (7.2 GB)",
         "buffer.storage=disk (32.5 MB)",
     ]
     for setting in advice:
@@ -124,7 +124,9 @@ def test_auto_size_fits_the_available_memory(available: int) -> None:
     assert footprint(f"buffer.size={size}").memory_bytes <= 0.8 * available
     if size < 100_000:
         assert footprint(f"buffer.size={int(1.2 * size)}").memory_bytes > 0.8 * available
-        assert message.startswith(f"buffer.size: auto is {size:,} instead of 100,000, which need 2.9 GB: ")
+        assert message.startswith(
+            f"buffer.size: auto selects {size:,} steps; the default of 100,000 steps needs 2.9 GB, but "
+        )
     assert f"{format_bytes(available)} of RAM are available" in message
 
 
@@ -132,7 +134,7 @@ def test_auto_size_is_the_default_if_it_fits_or_the_memory_is_unknown() -> None:
     size, message = choose_size(footprint("buffer.size=auto"), None)
     assert (size, message) == (
         100_000,
-        "buffer.size: auto is 100,000, the default of dqn; the available RAM is unknown",
+        "buffer.size: auto selects 100,000 steps, the default of dqn; the available RAM is unknown",
     )
 
 
@@ -150,17 +152,17 @@ def test_auto_size_of_a_rollout_is_at_most_the_default() -> None:
     assert 0 < choose_size(needs, 10**7)[0] < 200
 
 
-def test_auto_size_without_any_memory_is_rejected() -> None:
+def test_auto_size_is_rejected_if_no_buffer_fits() -> None:
     with pytest.raises(ConfigError, match=r"buffer\.size is auto, but no buffer fits: 0\.1 kB of RAM are available"):
         choose_size(footprint("buffer.size=auto"), 100)
 
 
 def test_auto_size_of_a_union_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="a union has several pools"):
+    with pytest.raises(ConfigError, match=r"buffer\.size is 'auto', which a union of pools does not support"):
         small_config("dqn", "buffer={type: union, size: auto, pools: {own: {share: 1, buffer: {}}}}")
 
 
-def test_auto_size_survives_settings_until_it_is_chosen() -> None:
+def test_auto_size_stays_in_the_settings_until_a_size_is_chosen() -> None:
     config = small_config("dqn", "buffer.size=auto")
     assert config.to_settings()["buffer"]["size"] == "auto"
     assert isinstance(parse_experiment(config.to_settings()).buffer.size, AutoSize)
@@ -177,7 +179,10 @@ def test_resumed_run_keeps_the_chosen_size(make_loop: Any, monkeypatch: pytest.M
     assert type(stored) is int
     assert 100 < stored < 100_000
     assert run.provenance()["config"]["buffer"]["size"] == stored == run.directory.config().settings["buffer"]["size"]
-    assert any(note.startswith(f"buffer.size: auto is {stored:,} instead of 100,000") for note in observer.notes)
+    assert any(
+        note.startswith(f"buffer.size: auto selects {stored:,} steps; the default of 100,000")
+        for note in observer.notes
+    )
     monkeypatch.setattr("rl4sys.training.setup.available_memory", lambda: 10**12)
     again: TrainingLoop = make_loop("dqn", run=Run.open(run.path))
     again.resume()
@@ -199,7 +204,7 @@ def test_run_with_oversized_buffer_is_rejected_at_start(make_loop: object) -> No
         make_loop("dqn", "buffer.size=1000000000")  # type: ignore[operator]
 
 
-def test_large_buffer_is_reported(make_loop: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ram_of_a_large_buffer_is_reported_at_start(make_loop: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl4sys.training.setup._LARGE_BUFFER", 1000)
     observer = SilentObserver()
     trainer: TrainingLoop = make_loop("dqn", observer=observer)  # type: ignore[operator]

@@ -54,11 +54,13 @@ def test_dqn_parameter_count_matches_its_critic(dueling: bool, networks: dict[st
 
 
 def test_unsupported_actions_are_rejected_before_counting() -> None:
-    with pytest.raises(ConfigError, match="dqn supports discrete actions, but these are unbounded continuous"):
+    with pytest.raises(
+        ConfigError, match="dqn supports discrete actions, but the action space is unbounded continuous"
+    ):
         learner_cost(CONTINUOUS, make_config("dqn", {}))
 
 
-def test_networks_of_plugin_without_blueprints_are_counted_as_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_of_a_plugin_without_blueprints_are_counted_as_actors(monkeypatch: pytest.MonkeyPatch) -> None:
     class Own:
         Config = ALGORITHMS.get("ppo").Config
         roles = ("one", "other")
@@ -108,7 +110,7 @@ REPLAYS = {
 
 
 @pytest.mark.parametrize("case", REPLAYS)
-def test_replay_buffer_bytes_cover_a_full_buffer(case: str) -> None:
+def test_replay_buffer_bytes_match_a_full_buffer(case: str) -> None:
     spec = Spec({"image": Box((4, 9, 9), "uint8"), "achieved_goal": Box((3,)), "desired_goal": Box((3,))}, Discrete(3))
     options = parse_buffer({"type": case.partition(",")[0], "size": 3000, **REPLAYS[case]}, "dqn")
     buffer = BUFFERS.get(options.type)(options, Demand())
@@ -118,7 +120,7 @@ def test_replay_buffer_bytes_cover_a_full_buffer(case: str) -> None:
     assert 0.97 * held <= learner_cost(spec, config).buffer_bytes < 1.1 * held + 40_000
 
 
-def test_huge_learner_is_counted_quickly_without_allocation() -> None:
+def test_parameters_of_a_huge_learner_are_counted_without_allocation() -> None:
     spec = Spec({"state": Box((10**6,))}, Discrete(10**6))
     largest = {"hidden_dims": [16384] * 64}
     config = make_config("ppo", {"actor": largest, "critic": largest}, size=10**9)

@@ -23,7 +23,7 @@ def test_parameter_count_matches_the_built_network(initialization: str, hidden_d
     assert count_parameters(config, Blueprint(SPEC, 4)) == sum(p.numel() for p in built.parameters())
 
 
-class _Own(nn.Module):
+class _PluginNetwork(nn.Module):
     Config = NetworkConfig
 
     def __init__(self, config: NetworkConfig, blueprint: Blueprint) -> None:
@@ -36,7 +36,7 @@ class _Own(nn.Module):
         self.register_buffer("constant", torch.zeros(1000))
 
 
-class _Reading(_Own):
+class _WeightReadingNetwork(_PluginNetwork):
     def __init__(self, config: NetworkConfig, blueprint: Blueprint) -> None:
         super().__init__(config, blueprint)
         self.first = float(self.scale.sum())
@@ -44,11 +44,11 @@ class _Reading(_Own):
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NETWORKS, "_own", {"own": _Own, "reading": _Reading})
+    monkeypatch.setattr(NETWORKS, "_own", {"own": _PluginNetwork, "reading": _WeightReadingNetwork})
 
 
 @pytest.mark.usefixtures("own")
-def test_plugin_network_is_counted() -> None:
+def test_parameters_of_a_plugin_network_are_counted() -> None:
     generator = torch.get_rng_state()
     assert count_parameters(NetworkConfig(type="own"), Blueprint(SPEC, 4)) == 2 * 3 * 3 + 3 + 5
     assert torch.equal(torch.get_rng_state(), generator), "the global generator should keep its state"

@@ -88,7 +88,7 @@ def needed(spec: Spec, outputs: int) -> Blueprint:
 
 
 def perturbed(network: nn.Module, seed: int = 0) -> nn.Module:
-    """Add noise to every weight: initial biases of 0 and scales of 1 could hide errors."""
+    """Add noise to every weight, because initial biases of 0 and scales of 1 could hide errors."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in (*network.parameters(), *network.buffers()):
@@ -164,7 +164,7 @@ def test_exported_program_matches_torch(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_program_and_torch_draw_the_same_actions(case: str) -> None:
+def test_exported_program_and_torch_policy_draw_the_same_actions(case: str) -> None:
     spec, network = built(case)
     columns = observations(spec, rows=5, seed=3)
     snapshot = snapshot_of(spec, network)
@@ -178,7 +178,7 @@ def test_program_and_torch_draw_the_same_actions(case: str) -> None:
     close(log_probs, decision.log_prob)
 
 
-def test_greedy_policy_has_no_network_noise() -> None:
+def test_greedy_policy_disables_noisy_layers() -> None:
     spec, network = built("mlp_noisy")
     resample_noise(network, np.random.default_rng(2))
     columns = observations(spec, rows=9)
@@ -206,7 +206,7 @@ def test_parameter_count_matches_the_built_network(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_network_can_be_trained_as_a_critic(case: str) -> None:
+def test_gradients_of_a_critic_are_finite_for_all_parameters(case: str) -> None:
     spec, settings = CASES[case]
     network = perturbed(build_network(config_of(settings), needed(spec, 1), seed=0))
     values = network(to_tensors(observations(spec, rows=4), torch.device("cpu")))
@@ -234,7 +234,7 @@ def windows(spec: Spec, batch: int, length: int) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_sequence_matches_single_steps_and_program(case: str) -> None:
+def test_sequence_outputs_match_single_steps_and_exported_program(case: str) -> None:
     spec, network = built(case)
     assert isinstance(network, Recurrent)
     columns, random = windows(spec, batch=3, length=25), np.random.default_rng(0)
@@ -253,7 +253,7 @@ def test_sequence_matches_single_steps_and_program(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_forward_starts_from_zero_memory(case: str) -> None:
+def test_forward_starts_from_a_zero_recurrent_state(case: str) -> None:
     spec, network = built(case)
     assert isinstance(network, Recurrent)
     tensors = to_tensors(observations(spec, rows=4), torch.device("cpu"))
@@ -268,7 +268,7 @@ def head(width: int, spec: Spec) -> nn.Module:
 
 
 @pytest.mark.parametrize("case", ["mlp", "cnn_nature", "gru", "lstm_masked", "items_attention", "dict"])
-def test_trunk_and_head_export_as_one_program(case: str) -> None:
+def test_trunk_and_head_are_exported_as_one_program(case: str) -> None:
     spec, settings = CASES[case]
     trunk = perturbed(build_network(config_of(settings), needed(spec, 12), 2))
     chain = Chained(trunk, head(12, spec))
@@ -280,7 +280,7 @@ def test_trunk_and_head_export_as_one_program(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["gru", "mlp"])
-def test_chained_network_steps_like_its_trunk(case: str) -> None:
+def test_sequence_outputs_of_chained_network_match_single_steps(case: str) -> None:
     spec, settings = CASES[case]
     chain = Chained(perturbed(build_network(config_of(settings), needed(spec, 12), 2)), head(12, spec))
     tensors = to_tensors(windows(spec, batch=2, length=6), torch.device("cpu"))
@@ -292,7 +292,7 @@ def test_chained_network_steps_like_its_trunk(case: str) -> None:
             close(whole[:, step], expected)
 
 
-def test_dueling_network_exports_with_any_inner_network() -> None:
+def test_exported_dueling_transformer_matches_torch() -> None:
     spec, settings = CASES["transformer_set"]
     network = Dueling(perturbed(build_network(config_of(settings), Blueprint(spec, 7), 0)), 6)
     columns = observations(spec, rows=3)
@@ -300,6 +300,6 @@ def test_dueling_network_exports_with_any_inner_network() -> None:
         close(Outputs(snapshot_of(spec, network)).of(columns), network(to_tensors(columns, torch.device("cpu"))))
 
 
-def test_every_builtin_network_is_covered() -> None:
+def test_cases_include_every_builtin_network() -> None:
     assert {settings["type"] for _, settings in CASES.values()} >= set(NETWORKS._shipped)
     assert {name: NETWORKS.get(name).Config().type for name in NETWORKS._shipped} == {n: n for n in NETWORKS._shipped}

@@ -68,7 +68,7 @@ def test_core_outputs_and_gradients_match_torch(shape, activation, layer_norm):
     assert_close(outputs_and_gradients(network, seen, weight), theirs)
 
 
-def test_core_trains_noisy_layers():
+def test_core_gradients_of_noisy_layers_match_torch():
     torch.manual_seed(1)
     network = make(6, 3, hidden_dims=[16], noisy=True)
     resample_noise(network, np.random.default_rng(1))
@@ -80,7 +80,7 @@ def test_core_trains_noisy_layers():
     assert len(ours) == 2 + 8  # weight and bias with a sigma each, in both layers
 
 
-def test_two_forward_passes_have_separate_gradients():
+def test_core_gradients_of_two_forward_passes_match_torch():
     torch.manual_seed(1)
     network = make(4, 2, hidden_dims=[8])
     one, other = torch.randn(3, 4), torch.randn(5, 4)
@@ -133,7 +133,7 @@ def test_unsupported_activation_runs_in_torch():
     assert torch.equal(network({"state": torch.ones(1, 4)}), before)
 
 
-def test_adam_matches_torch_with_clipping():
+def test_core_adam_with_clipping_matches_torch():
     torch.manual_seed(1)
     ours, theirs = make(5, 3, hidden_dims=[32]), make(5, 3, hidden_dims=[32])
     theirs.load_state_dict(ours.state_dict())
@@ -167,7 +167,7 @@ def stepped(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], wa
 
 
 @pytest.mark.parametrize("wanted", [[[0]] * 9 + [[0, 1]] * 3, [[0], [1], [0], [1]], [[0, 1], [0], [0, 1]]], ids=str)
-def test_adam_updates_only_parameters_with_gradients(wanted):
+def test_core_adam_updates_only_parameters_with_gradients(wanted):
     found = []
     for make_adam in (CoreAdam, torch.optim.Adam):
         parameters = [nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))]
@@ -176,7 +176,7 @@ def test_adam_updates_only_parameters_with_gradients(wanted):
     assert_close(*found)
 
 
-def test_adam_updates_parameters_with_moved_storage():
+def test_core_adam_updates_parameters_with_moved_storage():
     parameter = nn.Parameter(torch.ones(5))
     optimizer = CoreAdam([{"params": [parameter]}], lr=0.1, eps=1e-8)
     stepped(optimizer, [parameter], [[0]])
@@ -185,7 +185,7 @@ def test_adam_updates_parameters_with_moved_storage():
     assert float(moved.max()) < 5.0
 
 
-def test_adam_skips_non_finite_gradients():
+def test_core_adam_skips_steps_with_non_finite_gradients():
     network = make(2, 1, hidden_dims=[4])
     optimizer = CoreAdam([{"params": list(network.parameters())}], lr=1e-2, eps=1e-8)
     before = [parameter.detach().clone() for parameter in network.parameters()]
@@ -208,7 +208,10 @@ SPEC = Spec({"state": Box((4,))}, Discrete(2))
 
 
 def test_native_backend_rejects_unsupported_networks():
-    with pytest.raises(ConfigError, match=r"experiment.backend is native.*fully connected layers with tanh, relu, elu"):
+    with pytest.raises(
+        ConfigError,
+        match=r"experiment.backend is 'native'.*fully connected layers with the activations tanh, relu, elu on",
+    ):
         build_learner(SPEC, learner_config("dqn", "native", activation="gelu"), seed=1)
     build_learner(SPEC, learner_config("dqn", "auto", activation="gelu"), seed=1)
 

@@ -42,36 +42,48 @@ def network(spec: Spec, outputs: int = 2, **settings: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("spec", "settings", "message"),
     [
-        (FLAT, {"type": "cnn"}, r"type cnn needs an image .* the observations are state of \(5,\); use mlp"),
-        (SMALL_IMAGE, {"type": "cnn"}, "pixels is an image of 9 x 7, .* nature needs at least 36 x 36; use .* impala"),
-        (FRAMES, {"type": "cnn", "channels": "last"}, "frames is an image of 2 x 44"),
+        (FLAT, {"type": "cnn"}, r"type cnn needs an image .* the observations are state with shape \(5,\); use mlp"),
+        (
+            SMALL_IMAGE,
+            {"type": "cnn"},
+            "'pixels' is an image of 9 x 7, .* 'nature' needs at least 36 x 36; use .* impala",
+        ),
+        (FRAMES, {"type": "cnn", "channels": "last"}, "'frames' is an image of 2 x 44"),
         (
             FLAT,
             {"type": "transformer"},
-            r"transformer needs one observation with 2 axes.* are state of \(5,\); use mlp",
+            r"transformer needs one observation with 2 axes.* are state with shape \(5,\); use mlp",
         ),
         (
             FLAT,
             {"type": "items", "observation": "state"},
-            "observation is 'state', but .* items takes .*; available: none",
+            "observation is 'state', but .* items needs .*; observations with 2 axes: none",
         ),
         (
             Spec({"a": Box((2, 3)), "b": Box((2, 3))}, Discrete(2)),
             {"type": "items"},
             "needs one observation with 2 axes.* select one with the option `observation`",
         ),
-        (JOBS, {"type": "items", "hidden_dims": [7], "attention_heads": 2}, "2 attention heads need a width .* got 7"),
-        (JOBS, {"type": "transformer", "width": 10}, "4 attention heads need a width that is a multiple of 4, got 10"),
+        (
+            JOBS,
+            {"type": "items", "hidden_dims": [7], "attention_heads": 2},
+            "the network width is 7; expected a multiple",
+        ),
+        (
+            JOBS,
+            {"type": "transformer", "width": 10},
+            "the network width is 10; expected a multiple of the number of attention",
+        ),
         (FLAT, {"type": "dict", "encoders": {"stat": {}}}, "encoders.stat is not an observation; did you mean state"),
         (
             FLAT,
             {"type": "dict", "encoders": {"state": {"type": "gru"}}},
-            "encoders.state is a gru, but an encoder cannot have memory",
+            "encoders.state is a gru, but an encoder cannot be recurrent",
         ),
         (FLAT, {"type": "dict", "encoders": {"state": {"type": "mpl"}}}, "no network is named 'mpl'; did you mean mlp"),
         (FLAT, {"type": "dict", "encoders": {"state": {"width": 1}}}, "encoders.state.width is not a setting"),
-        (FLAT, {"type": "dict", "encoders": {"state": 3}}, "encoders.state is 3; it should be a block"),
-        (FLAT, {"type": "dict", "encoders": [1]}, "it should be a block with a network for each observation"),
+        (FLAT, {"type": "dict", "encoders": {"state": 3}}, "encoders.state is 3; expected a block"),
+        (FLAT, {"type": "dict", "encoders": [1]}, "expected a block with a network for each observation"),
         (FLAT, {"type": "gru", "hidden_size": 0}, "network.actor.hidden_size"),
     ],
 )
@@ -80,7 +92,7 @@ def test_invalid_network_settings_are_rejected(spec: Spec, settings: dict[str, A
         network(spec, **settings)
 
 
-def test_uint8_images_are_scaled_and_channels_detected() -> None:
+def test_uint8_images_are_scaled_and_the_channel_axis_is_detected() -> None:
     columns = observations(SMALL_IMAGE, rows=2)
     settings: dict[str, Any] = {"type": "cnn", "architecture": "impala", "hidden_dims": [4]}
     floats = Spec({"pixels": Box((9, 7, 3))}, Discrete(4))
@@ -140,7 +152,7 @@ def noisy() -> nn.Module:
     return network(FLAT, 3, type="mlp", noisy=True, hidden_dims=[8], activation="relu")
 
 
-def test_noise_is_factorized_and_uses_the_given_generator() -> None:
+def test_noisy_layers_draw_factorized_noise_from_the_given_generator() -> None:
     one, other, plain = noisy(), noisy(), network(FLAT, 3, type="mlp", hidden_dims=[8], activation="relu")
     seen = to_tensors(observations(FLAT, rows=4), CPU)
     state = torch.get_rng_state()
@@ -179,11 +191,11 @@ def test_mlp_weight_names_and_order_are_stable() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_recurrent_network_is_rejected_by_single_step_algorithms(kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"of type {kind} has memory, but this algorithm learns from single steps"):
+    with pytest.raises(ConfigError, match=f"of type {kind} is recurrent, but this algorithm learns from single steps"):
         count_parameters(config_of({"type": kind}), Blueprint(FLAT, 2))
 
 
-def test_included_network_can_take_any_earlier_value_as_input() -> None:
+def test_included_network_accepts_any_earlier_value_as_input() -> None:
     inner = Body((Operation("scale", options={"factor": 3.0}), Operation("add", inputs=(0, 1))), {})
     writer = BodyWriter("p")
     first = writer.add("scale", ROW, factor=10.0)
@@ -194,5 +206,5 @@ def test_included_network_can_take_any_earlier_value_as_input() -> None:
 
 
 def test_recurrent_head_on_a_trunk_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="cannot have memory; put the gru or lstm in the trunk"):
+    with pytest.raises(ConfigError, match="cannot be recurrent; use the gru or lstm network as the trunk"):
         Chained(network(FLAT, type="mlp"), network(FLAT, type="gru"))

@@ -47,7 +47,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, make: Callable[[], nn.Module], s
 
 
 @pytest.mark.parametrize("case", PLAIN)
-def test_plain_sequential_is_exported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_sequential_network_matches_torch(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, make = PLAIN[case]
     network = perturbed(registered(monkeypatch, make, spec))
     columns = observations(spec, rows=4)
@@ -92,10 +92,10 @@ class Residual(nn.Sequential):
         (FLAT, Own, r"Own has its own forward code and no export\(prefix\) method"),
     ],
 )
-def test_unsupported_module_is_named_in_the_error(
+def test_export_error_identifies_the_unsupported_module(
     spec: Spec, make: Callable[[], nn.Module], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = registered(monkeypatch, make, spec)
     with pytest.raises(ExportError, match=message) as caught:
         export(network, "actor")
-    assert "`inference: remote` still serves it" in str(caught.value)
+    assert "set `inference: remote` in the clients" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Fixture for tests of both forms of a policy program."""
+"""Fixture that runs a test with the numpy and the native form of a policy program."""
 
 from __future__ import annotations
 

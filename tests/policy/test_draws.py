@@ -42,14 +42,14 @@ def test_native_and_python_draws_are_equal(key: int, counter: int, count: int) -
     assert native.state() == python.state() == {"key": key, "counter": (counter + count) % 2**64}
 
 
-def test_stream_is_independent_of_chunk_sizes(kind: type[PythonDraws]) -> None:
+def test_draws_do_not_depend_on_chunk_sizes(kind: type[PythonDraws]) -> None:
     whole, cut = kind(7), kind(7)
     parts = [cut.uniforms(count) for count in (3, 0, 1, 6)]
     assert np.concatenate(parts).tolist() == whole.uniforms(10).tolist()
     assert (cut.key, cut.counter) == (7, 10)
 
 
-def test_restored_stream_repeats_itself(kind: type[PythonDraws]) -> None:
+def test_restored_stream_continues_with_the_same_draws(kind: type[PythonDraws]) -> None:
     draws, other = kind(3, 5), kind(0)
     other.restore(draws.state())
     assert other.uniforms(4).tolist() == draws.uniforms(4).tolist()
@@ -76,6 +76,6 @@ def test_key_or_counter_beyond_64_bits_is_rejected(kind: type[PythonDraws], key:
         kind(key, counter)
 
 
-def test_negative_count_is_rejected(kind: type[PythonDraws]) -> None:
+def test_negative_number_of_draws_is_rejected(kind: type[PythonDraws]) -> None:
     with pytest.raises(SpecError, match="the count of draws must be at least 0, got -1"):
         kind(0).uniforms(-1)

@@ -1,4 +1,4 @@
-"""The numpy and native forms of a program agree, and a batch equals its single rows."""
+"""The numpy and the native form of a program agree, and a batch gives the results of its single rows."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Builder:
         self.add("join_rows", self.size + rows * self.sizes[vector], inputs=(len(self.body), vector), rows=rows)
 
     def _legal(self, parts: int) -> tuple[int, ...]:
-        """Return the legal input, if any: a slice of the mask or the output of a layer."""
+        """Return the input that marks legal parts, or nothing: a slice of the mask or the output of a layer."""
         if self.actions >= parts and self.random.random() < 0.7:
             start = int(self.random.integers(self.actions - parts + 1))
             return (self.add("slice", parts, inputs=(MASK_NUMBERS,), start=start, length=parts),)
@@ -273,7 +273,7 @@ def _random_mask(random: np.random.Generator, rows: int, parts: tuple[int, ...])
 
 
 def _values(case: Case, row: int, counter: int) -> dict[int, Array]:
-    """Result of each operation for one row in float64, with draws from ``counter`` on."""
+    """Return the result of each operation for one row in float64. Its draws start at ``counter``."""
     context = OperationContext(case.weights, Draws(case.key, counter), case.memory[row : row + 1].astype(np.float64))
     legal = np.ones((1, 12)) if case.mask is None else case.mask[row : row + 1].astype(np.float64)
     values = {MASK_NUMBERS: legal, ROW: case.rows[row : row + 1].astype(np.float64)}
@@ -284,7 +284,7 @@ def _values(case: Case, row: int, counter: int) -> dict[int, Array]:
 
 
 def _tolerance(case: Case) -> float:
-    """Tolerance for float32: each operation may round the largest intermediate value."""
+    """Return the tolerance for float32: each operation may round the largest intermediate value."""
     rows = range(len(case.rows))
     scale = max(1.0, *(float(np.abs(value).max()) for row in rows for value in _values(case, row, 0).values()))
     return 2e-7 * scale * (len(case.program.body) + 1)
@@ -328,13 +328,13 @@ def test_native_and_numpy_decisions_agree(case: Case) -> None:
 
 
 def _stretch(case: Case) -> float:
-    """Factor by which a head amplifies an error of its input."""
+    """Return the factor by which a head amplifies an error of its input."""
     spans = [case.weights[name] for name in case.program.head.weights]
     return max(1.0, *(float(np.abs(span).max()) for span in spans)) * 2.0 if spans else 1.0
 
 
 def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int) -> float:
-    """Distance of a part's input or draw from the boundary between two of its actions."""
+    """Return the distance between the outputs of two actions of one dimension, or of the draw from a boundary."""
     (row, part), parts = place, case.parts
     within = slice(sum(parts[:part]), sum(parts[: part + 1]))
     outputs = _values(case, row, row * draws)[len(case.program.body)][0, within]
@@ -342,7 +342,7 @@ def _margin(case: Case, place: tuple[int, int], draws: int, one: int, other: int
         return abs(float(outputs[one]) - float(outputs[other]))
     legal = np.ones(len(outputs), np.bool_) if case.mask is None else case.mask[row, within]
     weight = np.where(legal, np.exp(outputs - outputs.max()), 0.0)
-    # The head uses the last draws of the row, one per part.
+    # The head uses the last draws of the row, one per action dimension.
     uniform = Draws(case.key, (row + 1) * draws - len(parts) + part).uniforms(1)[0]
     return float(np.abs(np.cumsum(weight) / weight.sum() - uniform).min())
 

@@ -1,4 +1,4 @@
-"""Golden files, shared with the tests of the C++ client: every form reproduces their decisions."""
+"""Golden files, shared with the tests of the C++ client: numpy and native programs reproduce their decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def script() -> ModuleType:
 
 
 def assert_close(got: Array, expected: Array) -> None:
-    """Require an error of at most 1e-6, relative to numbers above 1; integers must be equal."""
+    """Require an absolute error of at most 1e-6, relative for values above 1. Integers must be equal."""
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     tolerance = 0.0 if got.dtype == np.int64 else 1e-6 * np.maximum(1.0, np.abs(expected))
     assert (np.abs(got.astype(np.float64) - expected) <= tolerance).all()
@@ -67,7 +67,7 @@ def test_every_operation_has_a_golden_file(script: ModuleType) -> None:
 
 
 def test_script_reproduces_golden_files(script: ModuleType) -> None:
-    """Snapshots, rows and masks are equal byte for byte; decisions and compressed data only in content."""
+    """Snapshots, rows and masks must be equal byte for byte, decisions and compressed data only after decoding."""
     files = script.make_files()
     assert set(files) == {path.name for path in GOLDEN.iterdir()}
     for name, content in files.items():
@@ -81,7 +81,7 @@ def test_script_reproduces_golden_files(script: ModuleType) -> None:
 
 
 def snapshot_in(name: str, content: bytes) -> bytes:
-    """Return the snapshot in a message or a delta."""
+    """Return the snapshot contained in a message or a delta."""
     if name == "full.message":
         return ServerMessage.FromString(content).snapshot.full
     if name == "delta.message":

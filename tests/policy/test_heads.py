@@ -1,4 +1,4 @@
-"""Each head against its definition: frequencies, moments and log-probabilities."""
+"""Frequencies, moments and log-probabilities of each head, compared with its definition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUNDS: dict[str, Array] = {"low": np.array([-1, 10], np.float32), "high": np.ar
 def _many(
     form: Form, head: Operation, row: list[float], mask: list[bool] | None = None, weights: Columns | None = None
 ) -> tuple[Array, Array]:
-    """Return COUNT decisions on the same head input."""
+    """Return COUNT decisions for the same input of the head."""
     rows = np.tile(np.array(row, np.float32), (COUNT, 1))
     masks = None if mask is None else np.tile(np.array(mask), (COUNT, 1))
     return form(Program((), head), weights or {}, len(row)).act(rows, masks, Draws(11))
@@ -99,7 +99,7 @@ def test_argmax_takes_the_first_best_legal_action(form: Form) -> None:
     assert set(_many(form, Operation("argmax"), [-math.inf] * 3, [False, True, True])[0].tolist()) == {1}
 
 
-def test_multi_categorical_samples_each_part_with_its_own_draw(form: Form) -> None:
+def test_multi_categorical_samples_each_dimension_with_its_own_draw(form: Form) -> None:
     logits, mask = [0.0, 1.0, 50.0, 2.0, -1.0, 0.5, 0.0], [True, True, False, True, True, False, True]
     uniform, parts = Draws(11).uniforms(3 * COUNT).reshape(COUNT, 3), (slice(0, 3), slice(3, 4), slice(4, 7))
     actions, log_probs = _many(form, MULTI_CATEGORICAL, logits, mask, PARTS)
@@ -113,7 +113,7 @@ def test_multi_categorical_samples_each_part_with_its_own_draw(form: Form) -> No
     np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
 
 
-def test_multi_argmax_takes_the_best_of_each_part(form: Form) -> None:
+def test_multi_argmax_takes_the_best_action_of_each_dimension(form: Form) -> None:
     greedy = MULTI_CATEGORICAL.greedy()
     assert (greedy.name, greedy.weights) == ("multi_argmax", ("choices",))
     actions, log_probs = _many(form, greedy, [0, 9, 9, 4, 1, 2, 3], [True, True, True, True, True, True, False], PARTS)
@@ -121,30 +121,31 @@ def test_multi_argmax_takes_the_best_of_each_part(form: Form) -> None:
     assert (log_probs == 0).all()
 
 
-def test_nan_gives_first_legal_action_of_every_part(form: Form) -> None:
+def test_nan_gives_first_legal_action_of_every_dimension(form: Form) -> None:
     mask = [False, True, True, True, False, False, True]
     actions, log_probs = _many(form, MULTI_CATEGORICAL, [0, 0, 9, 1, 0, math.nan, 1], mask, PARTS)
     assert (actions == [1, 0, 2]).all()
     assert np.isnan(log_probs).all()
 
 
-def test_mask_without_legal_action_in_a_part_is_rejected(form: Form) -> None:
+def test_mask_without_legal_action_in_one_dimension_is_rejected(form: Form) -> None:
     mask = [True, True, True, True, False, False, False]
     with pytest.raises(SpecError, match="row 0 allows none of the 3 actions of a part; each part needs at least one"):
         _many(form, MULTI_CATEGORICAL, [0.0] * 7, mask, PARTS)
 
 
 @pytest.mark.parametrize("parts", [[3, 3], [3, 5], [2.5, 4.5], [0, 7], [-1, 8], [math.nan, 7], [math.inf], []])
-def test_part_sizes_must_add_up_to_the_head_size(form: Form, parts: list[float]) -> None:
+def test_multi_discrete_sizes_must_sum_to_the_head_inputs(form: Form, parts: list[float]) -> None:
     weights = {"choices": np.array(parts, np.float32)}
     with pytest.raises(
-        SpecError, match="multi_categorical needs whole part sizes of at least 1 that sum to its 7 inputs"
+        SpecError,
+        match=r"multi_categorical has the action counts .*; expected integers of at least 1 that sum to 7",
     ):
         form(Program((), MULTI_CATEGORICAL), weights, 7)
 
 
 @pytest.mark.parametrize("parts", [[[3, 4]], 7])
-def test_part_sizes_must_be_a_vector(form: Form, parts: object) -> None:
+def test_multi_discrete_sizes_must_be_a_vector(form: Form, parts: object) -> None:
     with pytest.raises(SpecError, match="multi_categorical got weights of shapes"):
         form(Program((), MULTI_CATEGORICAL), {"choices": np.array(parts, np.float32)}, 7)
 
@@ -255,14 +256,14 @@ def test_deterministic_box_heads_give_the_mode(form: Form) -> None:
     assert (log_probs == 0).all()
 
 
-def test_nan_stays_in_its_element_of_a_box_action(form: Form) -> None:
+def test_nan_affects_only_its_element_of_a_box_action(form: Form) -> None:
     actions, log_probs = _many(form, GAUSSIAN, [math.nan, 1], weights={"log_std": np.zeros(2, np.float32)})
     assert np.isnan(actions[:, 0]).all()
     assert np.isfinite(actions[:, 1]).all()
     assert np.isnan(log_probs).all()
 
 
-def test_single_head_acts_like_a_program(form: Form) -> None:
+def test_draw_function_equals_a_program_without_body(form: Form) -> None:
     random = np.random.default_rng(2)
     rows = random.standard_normal((50, 4)).astype(np.float32)
     for head in (Operation("categorical"), EPSILON, SQUASHED):

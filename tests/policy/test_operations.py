@@ -33,20 +33,20 @@ def close(values: list[float]) -> Any:
     return pytest.approx(values, rel=1e-6, abs=1e-6)
 
 
-def test_linear_layer_applies_to_each_part() -> None:
+def test_linear_layer_applies_to_each_row_of_its_input() -> None:
     linear = op("linear", weights=("w", "b"), rows=2)
     assert computed([1, 2, 3, 4], linear, w=[[1, 1], [1, -1], [0, 2]], b=[0, 0, 1]) == [3, -1, 5, 7, -1, 9]
 
 
-def test_layer_norm_uses_population_variance_per_part() -> None:
+def test_layer_norm_uses_population_variance_of_each_row() -> None:
     norm = op("layer_norm", weights=("s", "b"), epsilon=0.25, rows=2)
-    # The parts have means 2 and 0 and variances 1 and 4.
+    # The two rows of the input have means 2 and 0, and variances 1 and 4.
     near, far = 1 / math.sqrt(1.25), 2 / math.sqrt(4.25)
     assert computed([1, 3, -2, 2], norm, s=[1, 2], b=[0, 10]) == close([-near, 2 * near + 10, -far, 2 * far + 10])
     assert computed([1, 3], op("layer_norm", weights=("s", "b"), epsilon=0.0), s=[1, 1], b=[0, 0]) == [-1, 1]
 
 
-def test_elementwise_and_reshaping_operations() -> None:
+def test_elementwise_and_reshaping_operations_match_expected_values() -> None:
     assert computed([1, -2], op("scale", factor=2.5)) == [2.5, -5]
     assert computed([1, -2], op("bias", weights=("b",)), b=[10, 20]) == [11, 18]
     assert computed([1, 2, 3, 4], op("slice", start=1, length=2)) == [2, 3]
@@ -63,7 +63,7 @@ def test_default_input_is_the_previous_result() -> None:
     assert NumpyProgram(program, {}, 1).forward(np.ones((1, 1), np.float32)).tolist() == [[6]]
 
 
-def test_convolution_sums_over_its_window() -> None:
+def test_convolution_matches_expected_values() -> None:
     image = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     window = {"w": [[[[1], [10]], [[100], [1000]]]], "b": [0.5]}
     plain = op("conv2d", weights=("w", "b"), height=3, width=3, stride=1, padding=0)
@@ -99,12 +99,12 @@ def test_attention_weights_values_by_softmax_per_head() -> None:
 
 
 def attended(legal: list[float], row: list[float]) -> list[float]:
-    """Self-attention of two rows of width 1, with their legal flags."""
+    """Return the self-attention of two rows of width 1. ``legal`` has one flag per row."""
     body = (op("slice", start=0, length=2), op("slice", 0, start=2, length=2))
     return computed([*row, *legal], *body, op("attention", 1, 1, 1, 2, heads=1, rows=2, keys=2))
 
 
-def test_attention_ignores_illegal_parts() -> None:
+def test_attention_ignores_illegal_keys() -> None:
     assert attended([1, 0], [2, 7]) == [2, 2]
     assert attended([0.5, 0.6], [2, 7]) == [7, 7]
     assert attended([0, 0], [2, 7]) == [0, 0]
@@ -113,7 +113,7 @@ def test_attention_ignores_illegal_parts() -> None:
     assert attended([1, 1], [2, 7])[0] == pytest.approx(2 * share + 7 * (1 - share))
 
 
-def test_mean_rows_covers_legal_rows_only() -> None:
+def test_mean_rows_averages_legal_rows_only() -> None:
     x, legal = op("slice", start=0, length=4), op("slice", 0, start=4, length=2)
     masked = op("mean_rows", 1, 2, rows=2)
     assert computed([1, 2, 3, 4], op("mean_rows", rows=2)) == [2, 3]
@@ -123,7 +123,7 @@ def test_mean_rows_covers_legal_rows_only() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_nan_in_illegal_part_still_propagates(place: int) -> None:
+def test_nan_in_illegal_row_still_propagates(place: int) -> None:
     row = [1.0, 2.0, 1.0, 0.0]
     row[place] = math.nan
     assert np.isnan(attended(row[2:], row[:2])).all()
@@ -131,7 +131,7 @@ def test_nan_in_illegal_part_still_propagates(place: int) -> None:
     assert np.isnan(computed(row, *body)).all()
 
 
-def test_expectation_uses_softmax_of_each_part() -> None:
+def test_expectation_uses_softmax_of_each_row() -> None:
     logits = [0.0, math.log(3), 5.0, 5.0]
     assert computed(logits, op("expectation", weights=("z",), rows=2), z=[-1, 1]) == close([0.5, 0])
 
@@ -205,7 +205,7 @@ CELL = {name: np.full(shape, 0.5, np.float32) for name, shape in {"a": (6, 2), "
 GRU = op("gru", weights=("a", "b", "c", "c"), memory=0)
 
 
-def test_nan_row_keeps_its_memory() -> None:
+def test_row_with_nan_does_not_change_its_memory() -> None:
     program = NumpyProgram(Program((GRU,), ARGMAX), CELL, 2)
     memory = np.full((3, 2), 0.25, np.float32)
     rows = np.array([[1, 2], [math.nan, 1], [3, 4]], np.float32)
@@ -227,7 +227,7 @@ def test_nan_row_keeps_its_memory() -> None:
         (np.zeros((1, 2), np.float32), r"float32 of shape \(1, 2\)"),
     ],
 )
-def test_read_only_memory_is_rejected(memory: Any, given: str) -> None:
+def test_memory_of_wrong_type_or_shape_is_rejected(memory: Any, given: str) -> None:
     program = NumpyProgram(Program((GRU,), ARGMAX), CELL, 2)
     with pytest.raises(SpecError, match=rf"the memory is {given}; expected .*float32 .*shape \(2,\)"):
         program.decide(np.zeros(2, np.float32), None, Draws(0), memory)
@@ -242,16 +242,19 @@ def test_forward_is_rejected_with_memory_noise_or_mask(body: tuple[Operation, ..
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: op("add", 0), r"add takes 2 to 2 inputs, got \[0\]"),
-        (lambda: op("add"), r"add takes 2 to 2 inputs, got \[\]"),
-        (lambda: op("noise", 0, size=1, scale=1), r"noise takes 0 to 0 inputs, got \[0\]"),
-        (lambda: op("tanh", 0, 0), r"tanh takes 1 to 1 inputs, got \[0, 0\]"),
-        (lambda: op("slice", start=0.5, length=1), "slice takes a whole number from 0 to .* as start, got 0.5"),
-        (lambda: op("slice", start=0, length=0), "slice takes a whole number from 1 to .* as length, got 0"),
-        (lambda: op("transpose", rows=2**25), "transpose takes a whole number from 1 to .* as rows, got 33554432"),
-        (lambda: op("scale"), r"scale takes finite \('factor',\) as options, got \{\}"),
-        (lambda: op("linear", weights=("w", "b"), columns=1), "linear takes finite .* as options, got"),
-        (lambda: op("max_pool", height=4, width=4, size=2, stride=1, padding=2), "a padding smaller than its size"),
+        (lambda: op("add", 0), r"add takes 2 inputs, got \[0\]"),
+        (lambda: op("add"), r"add takes 2 inputs, got \[\]"),
+        (lambda: op("noise", 0, size=1, scale=1), r"noise takes 0 inputs, got \[0\]"),
+        (lambda: op("tanh", 0, 0), r"tanh takes 1 inputs, got \[0, 0\]"),
+        (lambda: op("slice", start=0.5, length=1), r"start of slice is 0\.5; expected an integer from 0 to"),
+        (lambda: op("slice", start=0, length=0), "length of slice is 0; expected an integer from 1 to"),
+        (lambda: op("transpose", rows=2**25), "rows of transpose is 33554432; expected an integer from 1 to"),
+        (lambda: op("scale"), r"scale has the options \{\}; expected finite options: factor"),
+        (lambda: op("linear", weights=("w", "b"), columns=1), "linear has the options .*; expected finite options"),
+        (
+            lambda: op("max_pool", height=4, width=4, size=2, stride=1, padding=2),
+            "expected a padding smaller than size",
+        ),
         (
             lambda: Program((op("tanh", 1),), MODE),
             r"tanh \(operation 1\) uses the values \[1\] as inputs; expected -1 to 0",
@@ -288,14 +291,16 @@ CONV = {"kernel": np.zeros((1, 9, 9, 1), np.float32), "offset": np.zeros(1, np.f
         ),
     ],
 )
-def test_error_names_operation_with_wrong_shapes(body: tuple[Operation, ...], message: str) -> None:
+def test_operation_with_wrong_shapes_is_reported(body: tuple[Operation, ...], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         NumpyProgram(Program(body, MODE), {**CELL, **CONV}, 6)
 
 
 def test_overlapping_memory_is_rejected() -> None:
     second = op("gru", weights=("a", "b", "c", "c"), memory=1)
-    with pytest.raises(SpecError, match=r"gru \(operation 2\) uses the memory from 1 to 3, but it is in use up to 2"):
+    with pytest.raises(
+        SpecError, match=r"gru \(operation 2\) uses the memory from 1 to 3, but another operation uses it up to 2"
+    ):
         NumpyProgram(Program((GRU, second), MODE), CELL, 2)
     apart = op("gru", weights=("a", "b", "c", "c"), memory=4)
     assert NumpyProgram(Program((GRU, apart), MODE), CELL, 2).memory_size == 6
@@ -313,7 +318,7 @@ def test_program_json_omits_empty_inputs() -> None:
     assert Program.from_json(json.loads(json.dumps(written))) == program
 
 
-def test_operation_inserted_by_after_replaces_the_row() -> None:
+def test_result_of_inserted_operation_replaces_the_input_row() -> None:
     program = Program((op("scale", factor=2.0), op("add", 0, 1), op("multiply", 0, 2)), op("argmax", 2))
     shifted = program.after(op("bias", weights=("b",)))
     weights = {"b": np.array([1, 1, 1], np.float32)}

@@ -52,7 +52,7 @@ def test_activation_matches_hand_computation(form: Form, name: str, expected: li
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "elu", "gelu", "silu"])
-def test_activation_is_exact_to_float32(form: Form, name: str) -> None:
+def test_activation_matches_torch_to_float32_precision(form: Form, name: str) -> None:
     torch = pytest.importorskip("torch")
     rows = np.concatenate([np.linspace(-12, 12, 4001), np.geomspace(1e-12, 1, 99)]).astype(np.float32)[:, None]
     outputs = form(Program((Operation(name),), Operation("mode")), {}, 1).forward(rows)
@@ -83,26 +83,26 @@ def test_infinities_pass_through_activations(form: Form) -> None:
 @pytest.mark.parametrize(
     ("row", "given"),
     [
-        (np.zeros(3, np.float32), r"float32 \(3,\)"),
-        (np.zeros((1, 2), np.float32), r"float32 \(1, 2\)"),
-        (np.zeros(2, np.complex64), r"complex64 \(2,\)"),
-        (np.zeros(2, np.bool_), r"bool \(2,\)"),
-        (np.array(["a", "b"]), r"<U1 \(2,\)"),
-        (None, r"object \(\)"),
+        (np.zeros(3, np.float32), r"float32 of shape \(3,\)"),
+        (np.zeros((1, 2), np.float32), r"float32 of shape \(1, 2\)"),
+        (np.zeros(2, np.complex64), r"complex64 of shape \(2,\)"),
+        (np.zeros(2, np.bool_), r"bool of shape \(2,\)"),
+        (np.array(["a", "b"]), r"<U1 of shape \(2,\)"),
+        (None, r"object of shape \(\)"),
     ],
 )
 def test_row_of_wrong_shape_or_type_is_rejected(form: Form, row: Any, given: str) -> None:
-    with pytest.raises(SpecError, match=rf"a row of {given} given; expected float32 \(2,\)"):
+    with pytest.raises(SpecError, match=rf"the row is {given}; expected float32 of shape \(2,\)"):
         form(CATEGORICAL, WEIGHTS, 2).decide(row, None, Draws(0))
 
 
 def test_rows_of_wrong_or_unequal_lengths_are_rejected(form: Form) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     for call in (program.forward, lambda rows: program.act(rows, None, Draws(0))):
-        with pytest.raises(SpecError, match=r"rows of float32 \(4, 3\) given; expected float32 \(N, 2\)"):
+        with pytest.raises(SpecError, match=r"the rows are float32 of shape \(4, 3\); expected .* shape \(N, 2\)"):
             call(np.zeros((4, 3), np.float32))
     ragged: Any = [[1.0, 2.0], [3.0]]
-    with pytest.raises(SpecError, match=r"rows of unequal lengths given; expected float32 \(N, 2\)"):
+    with pytest.raises(SpecError, match=r"the rows are nested with unequal lengths; expected .* shape \(N, 2\)"):
         program.forward(ragged)
 
 
@@ -172,7 +172,7 @@ def test_empty_batch_gives_no_decisions(form: Form) -> None:
     assert (actions.shape, actions.dtype.name, log_probs.shape, draws.counter) == ((0, 3), "float32", (0,), 0)
 
 
-def test_empty_mask_is_rejected_before_any_draw(form: Form) -> None:
+def test_mask_without_legal_action_is_rejected_before_any_draw(form: Form) -> None:
     program, draws = form(CATEGORICAL, WEIGHTS, 2), Draws(0)
     mask = np.array([[True, False, True], [False, False, False]])
     with pytest.raises(SpecError, match="the mask of row 1 allows none of the 3 actions; at least one must be legal"):
@@ -187,13 +187,13 @@ def test_empty_mask_is_rejected_before_any_draw(form: Form) -> None:
 )
 def test_mask_of_wrong_shape_or_type_is_rejected(form: Form, mask: Any) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
-    with pytest.raises(SpecError, match=r"a mask of .* was given; expected bool \(3,\)"):
+    with pytest.raises(SpecError, match=r"the mask is .* of shape .*; expected bool of shape \(3,\)"):
         program.decide(ROW, mask, Draws(0))
-    with pytest.raises(SpecError, match=r"a mask of .* was given; expected bool \(1, 3\)"):
+    with pytest.raises(SpecError, match=r"the mask is .* of shape .*; expected bool of shape \(1, 3\)"):
         program.act(ROW[None], np.asarray(mask)[None], Draws(0))
 
 
-def test_mask_may_be_a_list_or_not_contiguous(form: Form) -> None:
+def test_list_and_non_contiguous_masks_are_accepted(form: Form) -> None:
     program = form(CATEGORICAL, WEIGHTS, 2)
     mask: Any = [False, False, True]
     assert program.decide(ROW, mask, Draws(0))[0] == 2
@@ -222,7 +222,7 @@ def test_continuous_policy_rejects_a_mask(form: Form) -> None:
         ),
     ],
 )
-def test_error_names_weights_with_wrong_shapes(
+def test_missing_or_misshaped_weights_are_reported(
     form: Form, program: Program, weights: dict[str, Array], message: str
 ) -> None:
     with pytest.raises(SpecError, match=message):
@@ -234,9 +234,9 @@ def test_error_names_weights_with_wrong_shapes(
     [
         (lambda: Operation("softmax"), "the policy needs the operation 'softmax', which this version"),
         (lambda: Operation("linear", ("w",)), r"linear takes 2 weights, got \['w'\]"),
-        (lambda: Operation("epsilon_greedy"), r"epsilon_greedy takes finite \('epsilon',\) as options, got \{\}"),
-        (lambda: Program((), Operation("tanh")), "a program ends in exactly one of"),
-        (lambda: Program((Operation("mode"),), Operation("mode")), "a program ends in exactly one of"),
+        (lambda: Operation("epsilon_greedy"), r"epsilon_greedy has the options \{\}; expected finite options: epsilon"),
+        (lambda: Program((), Operation("tanh")), "a program must have exactly one head"),
+        (lambda: Program((Operation("mode"),), Operation("mode")), "a program must have exactly one head"),
         (lambda: Program.from_json([{"name": "tanh"}]), "not a policy program"),
         (lambda: Program.from_json([]), "not a policy program"),
     ],
@@ -274,6 +274,6 @@ def test_greedy_policy_uses_no_draws(form: Form) -> None:
 
 
 @pytest.mark.skipif(NATIVE, reason="the native core is installed")
-def test_missing_native_core_raises_clear_error() -> None:
+def test_missing_native_core_is_reported() -> None:
     with pytest.raises(MissingExtraError, match="the native core is not installed or RL4SYS_NUMPY=1 is set"):
         NativeProgram(CATEGORICAL, WEIGHTS, 2)

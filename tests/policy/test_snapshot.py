@@ -1,4 +1,4 @@
-"""Snapshots: round trip, equality with the live policy, and damaged data."""
+"""Snapshots: round trip, equality with the torch policy, and damaged data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_policy_is_loaded_from_a_file(tmp_path: Path) -> None:
     assert np.isfinite(log_prob)
     assert policy.version == 7
     assert policy.spec.action.legal(np.array([5.0, -5.0], np.float32)).tolist() == [1.0, -1.0]
-    with pytest.raises(SpecError, match=r"cannot read a policy from .*nothing\.safetensors: No such file"):
+    with pytest.raises(SpecError, match=r"cannot read the policy file '.*nothing\.safetensors': No such file"):
         load_policy(tmp_path / "nothing.safetensors")
 
 
@@ -152,7 +152,7 @@ def test_wrong_snapshot_metadata_raises_spec_error(key: str, value: str) -> None
 
 def test_program_that_does_not_fit_its_spec_is_rejected() -> None:
     snapshot = live_policy(CONTINUOUS, "relu").snapshot(0)
-    with pytest.raises(SpecError, match="the head gaussian does not fit the action space Discrete"):
+    with pytest.raises(SpecError, match="the head 'gaussian' does not fit the action space Discrete"):
         Snapshot(0, Spec(CONTINUOUS.observation, Discrete(2)), snapshot.program, snapshot.weights)
-    with pytest.raises(SpecError, match="the program has 2 outputs, but the action space needs 3"):
+    with pytest.raises(SpecError, match="the head 'gaussian' has 2 inputs, but the action space needs 3"):
         Snapshot(0, Spec(CONTINUOUS.observation, Box((3,))), snapshot.program, snapshot.weights)

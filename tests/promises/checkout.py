@@ -1,4 +1,4 @@
-"""Temporary checkout with an environment of its own, in which the documented commands run."""
+"""Temporary checkout with its own Python environment, in which the documented commands run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.checkout import copy_checkout
 
 @dataclass(frozen=True)
 class Checkout:
-    """Copy of the repository, and a Python environment in which it is installed as with ``pip install -e .``."""
+    """Copy of the repository with a Python environment, installed as with ``pip install -e .``."""
 
     path: Path
     environment: Path
 
     def run(self, command: str, cwd: str = ".", timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run a shell command and return its output. A command that takes too long is stopped with its children."""
+        """Run a shell command and return its output. After ``timeout`` seconds, it is killed with its children."""
         with self.start(command, cwd) as process:
             try:
                 output, _ = process.communicate(timeout=timeout)
@@ -54,13 +54,13 @@ class Checkout:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Stop a command and all processes of its group; the group may be gone."""
+    """Kill all processes in the process group of a command, if they still run."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def make_checkout(folder: Path) -> Checkout:
-    """Copy the repository and create its environment, which shares all other packages with this one."""
+    """Copy the repository and create its environment, which also contains all packages of the current environment."""
     checkout = Checkout(folder / "checkout", folder / "environment")
     copy_checkout(checkout.path)
     _install(checkout)
@@ -68,7 +68,7 @@ def make_checkout(folder: Path) -> Checkout:
 
 
 def _install(checkout: Checkout) -> None:
-    """Do what an editable install does, in a second instead of a minute."""
+    """Reproduce the result of an editable install. Takes a second; pip would take a minute."""
     venv.create(checkout.environment, with_pip=False, symlinks=True)
     packages = checkout.environment / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (packages / "checkout.pth").write_text(f"{checkout.path}\n{sysconfig.get_path('platlib')}\n")

@@ -13,50 +13,54 @@ FOLDER = Path(__file__).parent / "ledger"
 
 @dataclass(frozen=True)
 class Run:
-    """Shell command of a document, and the output that it should produce."""
+    """Shell command from a document and the output that it should produce."""
 
     command: str
-    """The command as the document gives it."""
+    """Command exactly as in the document."""
     cwd: str = "."
-    """Directory in the checkout."""
+    """Working directory, relative to the checkout."""
     args: str = ""
-    """Arguments added for the test: a free port, few steps, a temporary directory."""
+    """Arguments added for the test, such as a free port, fewer steps or a temporary directory."""
     expect: str = ""
-    """Regular expression that the output of the successful command matches."""
+    """Regular expression that the output of the command must match; the command must succeed."""
     until: str = ""
-    """The command runs until its output matches this expression, and is stopped then."""
+    """Regular expression; the command is stopped as soon as its output matches it."""
     fails: str = ""
-    """The command fails, and its last line matches this expression."""
+    """Regular expression for the error message of a command that must fail."""
     server: bool = False
-    """The command needs a training server."""
+    """True if the command needs a training server."""
     nightly: bool = False
     timeout: float = 120.0
 
 
 @dataclass(frozen=True)
 class Promise:
-    """Row of the ledger. Exactly one or several checks are set."""
+    """Row of the ledger with at least one check."""
 
     document: str
     promise: str
+    """Key of the row, which is unique within the document."""
     now: str
+    """Current equivalent of the promise."""
+    shown: str = ""
+    """Text of the promise in docs/documents.md; empty if the key is shown."""
     became: str = ""
-    """Reason if the promise has become something else."""
+    """Reason why the promise is fulfilled in another way than documented; empty if it is fulfilled as documented."""
     planned: str = ""
-    """Future feature that fulfils the promise. The check is expected to fail until then."""
+    """Future feature that will fulfil the promise. Until the feature exists, the check is expected to fail."""
     run: Run | None = None
     python: str = ""
-    """Python statements that run without an error."""
+    """Python statements that must run without an error."""
     paths: list[str] = field(default_factory=list)
-    """Paths that exist in the checkout."""
+    """Paths that must exist in the checkout."""
     test: str = ""
     """Test in this repository that proves the promise, as ``file::function``."""
     config: dict[str, Any] = field(default_factory=dict)
-    """Settings that the example file of the document has after loading, by dotted key."""
+    """Expected settings, by dotted key, after loading the example client config of the document."""
     document_config: bool = False
-    """The example experiment of the document proves the promise."""
+    """True if the example experiment of the document proves the promise."""
     row: str = ""
-    """Another promise of the document whose check covers this one."""
+    """Promise of the same document whose check also covers this promise."""
 
     @property
     def id(self) -> str:
@@ -70,12 +74,12 @@ class Promise:
 
 
 def read_ledger() -> dict[str, list[Promise]]:
-    """Return the rows of each document."""
+    """Return the rows of the ledger by document."""
     return {path.stem: _read(path) for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def titles() -> dict[str, str]:
-    """Return the title of each document."""
+    """Return the titles of the documents by file name."""
     return {path.stem: yaml.safe_load(path.read_text())["title"] for path in sorted(FOLDER.glob("*.yaml"))}
 
 

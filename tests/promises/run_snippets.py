@@ -1,4 +1,4 @@
-"""Run the snippets of a JSON file, each in a namespace of its own, and write the errors to errors.json."""
+"""Run the Python snippets in a JSON file, each in its own namespace, and write their errors to errors.json."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every promise of the documents in `ledger` is kept: commands, configs and snippets run as they stand there.
+"""Tests of the promises in the ledger: commands, configs and snippets of the documents work unchanged.
 
-Commands run in a temporary checkout (`checkout.Checkout`). Rows of planned features are expected to fail, so that a
-feature that arrives turns its rows into failures of this test until the ledger says where it is.
+Commands run in a temporary checkout (`checkout.Checkout`). Rows of planned features are strict expected failures: when
+a feature is added, these tests fail until the rows in the ledger are updated.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import yaml
 
 from rl4sys.client.config import ClientConfig
 from rl4sys.client.migration import migrate
+from rl4sys.config import merged
 from rl4sys.runs.config import parse_experiment
 from tests.checkout import ROOT
 from tests.live import running_server
@@ -31,7 +32,7 @@ TRAIN = "python scripts/train.py --config configs/experiments/ppo_cartpole.yaml 
 
 
 def rows(check: str, nightly: bool = False) -> list[Any]:
-    """Parametrize a test with the rows that have this check; rows of planned features are strict expected failures."""
+    """Return test parameters for the rows with this check. Rows of planned features are strict expected failures."""
     found = [row for row in all_promises() if getattr(row, check)]
     if check == "run":
         found = [row for row in found if row.run is not None and row.run.nightly == nightly]
@@ -55,15 +56,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def runs(checkout: Checkout) -> list[Path]:
-    """Train two short runs, as the first command of document 002 does."""
+    """Train two short runs with the first command of document 002 and return their directories."""
     done = checkout.run(f"{TRAIN} && {TRAIN} --seed 2")
     assert done.returncode == 0, done.stdout
     return sorted((checkout.path / "runs").glob("ppo_cartpole*/"))
 
 
 @pytest.fixture
-def words(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Return the texts for the placeholders in the arguments of a row; fixtures are set up only if it names them."""
+def placeholders(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Return the values of the placeholders in the arguments of a row. Unused fixtures are not set up."""
     run: Run = request.getfixturevalue("row").run
     found = {"tmp": str(tmp_path)}
     if "{server}" in run.args:
@@ -75,8 +76,8 @@ def words(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     return found
 
 
-def check_command(checkout: Checkout, run: Run, words: dict[str, str]) -> None:
-    command = f"{run.command} {run.args.format(**words)}".strip()
+def check_command(checkout: Checkout, run: Run, placeholders: dict[str, str]) -> None:
+    command = f"{run.command} {run.args.format(**placeholders)}".strip()
     if run.until:
         output = output_until(checkout, command, run)
         assert re.search(run.until, output), output
@@ -92,7 +93,7 @@ def check_command(checkout: Checkout, run: Run, words: dict[str, str]) -> None:
 
 
 def output_until(checkout: Checkout, command: str, run: Run) -> str:
-    """Return the output up to the line that matches, or up to the timeout; then stop the command."""
+    """Return the output of a command up to the line that matches ``run.until`` or up to the timeout; then stop it."""
     lines: list[str] = []
     with checkout.start(command, run.cwd) as process:
         timer = threading.Timer(run.timeout, stop, [process])
@@ -108,22 +109,22 @@ def output_until(checkout: Checkout, command: str, run: Run) -> str:
 
 
 @pytest.mark.parametrize("row", rows("run"))
-def test_command_works_as_typed(row: Promise, checkout: Checkout, words: dict[str, str]) -> None:
+def test_documented_command_works(row: Promise, checkout: Checkout, placeholders: dict[str, str]) -> None:
     assert row.run is not None
-    check_command(checkout, row.run, words)
+    check_command(checkout, row.run, placeholders)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("row", rows("run", nightly=True))
-def test_long_command_works_as_typed(row: Promise, checkout: Checkout, words: dict[str, str]) -> None:
+def test_long_documented_command_works(row: Promise, checkout: Checkout, placeholders: dict[str, str]) -> None:
     assert row.run is not None
-    check_command(checkout, row.run, words)
+    check_command(checkout, row.run, placeholders)
 
 
 @pytest.fixture(scope="session")
 def snippet_errors(checkout: Checkout) -> dict[str, str]:
-    """Run all Python snippets in one process and return the error of each one that failed."""
+    """Run all Python snippets in one process and return the errors of failed snippets by row id."""
     snippets = {row.id: row.python for row in all_promises() if row.python}
     (checkout.path / "snippets.json").write_text(json.dumps(snippets))
     done = checkout.run(f"python {Path(__file__).with_name('run_snippets.py')} snippets.json")
@@ -133,24 +134,24 @@ def snippet_errors(checkout: Checkout) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("row", rows("python"))
-def test_snippet_works_as_typed(row: Promise, snippet_errors: dict[str, str]) -> None:
+def test_documented_snippet_runs_without_error(row: Promise, snippet_errors: dict[str, str]) -> None:
     assert row.id not in snippet_errors, snippet_errors[row.id]
 
 
 @pytest.mark.parametrize("row", rows("paths"))
-def test_path_exists(row: Promise) -> None:
+def test_documented_path_exists(row: Promise) -> None:
     assert [path for path in row.paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("row", rows("test"))
-def test_named_test_exists(row: Promise) -> None:
+def test_ledger_refers_to_existing_tests(row: Promise) -> None:
     file, _, name = row.test.partition("::")
     tree = ast.parse((ROOT / file).read_text())
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 @pytest.mark.parametrize("row", rows("config"))
-def test_key_of_client_file_is_read(row: Promise) -> None:
+def test_documented_client_setting_is_loaded(row: Promise) -> None:
     old = json.loads((DATA / CLIENT_FILES[row.document]).read_text())
     settings = migrate(old, set(ClientConfig.model_fields))
     if row.document == "001":
@@ -160,21 +161,22 @@ def test_key_of_client_file_is_read(row: Promise) -> None:
 
 
 @pytest.mark.parametrize("row", rows("document_config"))
-def test_documented_experiment_is_read(row: Promise) -> None:
+def test_documented_experiment_is_loaded(row: Promise) -> None:
     given = yaml.safe_load((DATA / "promised.yaml").read_text())
     read = parse_experiment(given).to_settings()
-    assert len(leaves(given)) > 20
-    for key, value in leaves(given).items():
+    wanted = leaves(merged({}, given))  # with the current names of renamed settings
+    assert len(wanted) == len(leaves(given)) > 20
+    for key, value in wanted.items():
         assert value_at(read, key) == (float(value) if value == "3e-4" else value)
 
 
 @pytest.mark.parametrize("row", rows("row"))
-def test_row_that_covers_another_has_a_check(row: Promise) -> None:
+def test_row_that_covers_another_row_has_a_command(row: Promise) -> None:
     (target,) = (one for one in all_promises() if (one.document, one.promise) == (row.document, row.row))
     assert target.run is not None
 
 
-def test_every_promise_has_a_check_and_a_place() -> None:
+def test_every_promise_has_a_check_and_a_location() -> None:
     promises = all_promises()
     assert len(promises) == len({row.id for row in promises}) == 310
     assert [row.id for row in promises if not row.checks or not row.now] == []

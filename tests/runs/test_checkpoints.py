@@ -1,4 +1,4 @@
-"""Checkpoints, metrics files and run directories on disk."""
+"""Tests of checkpoints, metrics files and run directories on disk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_checkpoint_round_trips_any_state_exactly(
 
 def test_unsupported_type_in_state_is_rejected() -> None:
     with pytest.raises(
-        TypeError, match="state at /a/0 is object; only arrays, numbers, strings, lists and dicts are allowed"
+        TypeError, match="the state at /a/0 has type object; use arrays, numbers, strings, lists and dicts"
     ):
         split_state({"a": [object()]})
 
@@ -102,7 +102,7 @@ def test_unrelated_directory_beside_checkpoints_is_ignored(tmp_path: Path) -> No
     assert (tmp_path / "step_old").is_dir()
 
 
-def test_new_checkpoint_is_kept_beside_newer_corrupt_one(tmp_path: Path) -> None:
+def test_saved_checkpoint_is_kept_if_a_later_one_is_corrupt(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=1)
     (tmp_path / "step_000000000009").mkdir()
     store.save(2, {"step": 2}, None)
@@ -119,7 +119,7 @@ def test_leftovers_of_killed_process_are_replaced(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step_000000000001"]
 
 
-def test_error_for_directory_without_checkpoints(tmp_path: Path) -> None:
+def test_loading_without_checkpoints_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no usable checkpoint in .*: the directory is empty"):
         CheckpointStore(tmp_path).load()
 

@@ -1,4 +1,4 @@
-"""Run directory: the only place that knows the names of the files of a run."""
+"""Tests of `RunDirectory`, the only module with the names of the files of a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def string_constants(path: Path) -> Iterator[str]:
             yield str(node.right.value)
 
 
-def test_no_other_module_builds_paths_of_run_files() -> None:
+def test_only_directory_module_contains_names_of_run_files() -> None:
     package = Path(rl4sys.__file__).parent
     modules = [path for path in package.rglob("*.py") if path != Path(directory.__file__)]
     assert len(modules) > 100
@@ -39,7 +39,7 @@ def test_no_other_module_builds_paths_of_run_files() -> None:
     assert offending == {}
 
 
-def test_run_directory_constructor_touches_no_file(tmp_path: Path) -> None:
+def test_missing_run_directory_is_read_as_empty(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "missing")
     assert not run.exists
     assert not run.is_live
@@ -49,7 +49,7 @@ def test_run_directory_constructor_touches_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-def test_corrupt_status_is_an_error_or_read_as_empty(tmp_path: Path) -> None:
+def test_corrupt_status_is_an_error_unless_read_by_status_or_empty(tmp_path: Path) -> None:
     run = RunDirectory(make_run(tmp_path, "run"))
     (run.path / "status.json").write_text("{")
     with pytest.raises(RunError, match=r"run is damaged: status\.json is not JSON: .*; delete status\.json"):
@@ -63,7 +63,7 @@ def test_update_of_status_keeps_other_fields(tmp_path: Path) -> None:
     assert (run.status()["status"], run.status()["steps"]) == ("failed", 7)
 
 
-def test_live_config_marks_policy_of_server(tmp_path: Path) -> None:
+def test_live_config_marks_a_hosted_policy(tmp_path: Path) -> None:
     run = RunDirectory(make_run(tmp_path, "run"))
     assert not run.is_live
     run.write_live_config({"lineage": "a"})
@@ -113,7 +113,7 @@ def test_runs_are_found_up_to_three_levels_deep(tmp_path: Path) -> None:
     (lost / "configs/config.yaml").unlink()
     notes: list[str] = []
     assert list(run_directories(tmp_path, notes.append)) == [nested]
-    assert notes == [f"left out: {lost} is damaged: it has no configs/config.yaml"]
+    assert notes == [f"skipped: {lost} is damaged: it has no configs/config.yaml"]
     assert runs_below(tmp_path) == [nested]
     assert runs_below(nested) == [nested]
     assert runs_below(tmp_path / "missing") == []
@@ -141,4 +141,4 @@ def test_unreadable_folder_is_skipped_with_note(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "scandir", deny_private)
     notes: list[str] = []
     assert [path.name for path in run_directories(tmp_path, notes.append)] == ["run"]
-    assert notes == [f"left out: {tmp_path / 'private'} cannot be read: Permission denied"]
+    assert notes == [f"skipped: {tmp_path / 'private'} cannot be read: Permission denied"]

@@ -1,4 +1,4 @@
-"""Progress of a run, read from its files."""
+"""Tests of `RunMonitor`, which reads the progress of a run from its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def write_run(path: Path, status: dict[str, Any], rows: list[dict[str, Any]], **settings: Any) -> Path:
-    """Write a run directory as training does."""
+    """Write a run directory with the files that training writes."""
     (path / "configs").mkdir(parents=True)
     (path / "configs/config.yaml").write_text(to_yaml({**SETTINGS, **settings}))
     (path / "status.json").write_text(json.dumps({"pid": os.getpid(), "total_timesteps": 1000, **status}))
@@ -107,7 +107,7 @@ def alert(rule: str, status: str, message: str = "m") -> str:
     return json.dumps({"rule": rule, "status": status, "message": message, "step": 1}) + "\n"
 
 
-def test_problem_is_newest_alert_still_firing(tmp_path: Path) -> None:
+def test_problem_is_the_newest_firing_alert(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", {**RUNNING, "status": "stopped"}, ROWS)
     (path / "alerts.jsonl").write_text(
         alert("slow", "firing") + alert("nan", "firing", "loss") + alert("kl", "firing") + alert("kl", "cleared")
@@ -123,16 +123,16 @@ def test_hanging_run_is_detected_by_no_progress_rule(tmp_path: Path) -> None:
     os.utime(path / "status.json", (0, 0))
     with (path / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert RunMonitor(path).read().problem.startswith("no_progress: no row for 1,")
+        assert RunMonitor(path).read().problem.startswith("no_progress: no metrics row for 1,")
 
 
-def test_policy_of_server_has_no_total_steps(tmp_path: Path) -> None:
+def test_hosted_policy_has_no_total_steps(tmp_path: Path) -> None:
     status = {"status": "stopped", "steps": 5, "total_timesteps": None}
     progress = RunMonitor(write_run(tmp_path / "a", status, [], training={"total_timesteps": 10**12})).read()
     assert (progress.total_steps, progress.share) == (None, None)
 
 
-def test_last_activity_is_reported_state_and_time(tmp_path: Path) -> None:
+def test_last_activity_returns_state_and_time(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a", RUNNING, [])
     os.utime(path / "status.json", (5, 5))
     status, at = last_activity(path)

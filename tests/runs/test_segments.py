@@ -1,4 +1,4 @@
-"""Segments: data that never changes is written once and shared by checkpoints."""
+"""Tests of segments: immutable data that is written once and shared by checkpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def landing(first: int, steps: int, episode: int, offset: int, end: str) -> Trajectory:
+def lander_trajectory(first: int, steps: int, episode: int, offset: int, end: str) -> Trajectory:
     """Return a trajectory with observations of the size of LunarLander."""
     plain = trajectory(first, steps, episode=episode, offset=offset, end=end)
     columns = {name: column for name, column in plain.columns.items() if not name.startswith("obs.")}
@@ -54,7 +54,7 @@ def test_many_checkpoints_write_each_step_about_once(tmp_path: Path, written: li
     for save in range(saves):
         # Two environments with episodes of 500 steps.
         for system in (0, 1):
-            buffer.add(landing(number, 500, number // 500 * 2 + system, 0, "terminated"), 0)
+            buffer.add(lander_trajectory(number, 500, number // 500 * 2 + system, 0, "terminated"), 0)
         number += 500
         store.save(save, {"buffer": buffer.state()}, None)
     row = sum(buffer._ring.column(name, np.arange(1)).nbytes for name in buffer._ring.names()) + 8 * 4
@@ -123,7 +123,7 @@ def test_checkpoint_with_corrupt_segment_is_skipped(tmp_path: Path, how: str) ->
     found = store.load()
     assert found.name == "step_000000000001"
     assert "checkpoint step_000000000002 is damaged" in found.passed_over[0]
-    # The same steps again: the corrupt file with their digest must not be reused.
+    # Save the same steps again. The corrupt file with their digest must not be reused.
     buffer = replay(100)
     buffer.restore(found.state["buffer"])
     buffer.add(trajectory(100, 50, episode=2), version=0)
@@ -171,12 +171,13 @@ def test_saved_segment_is_not_read_again(tmp_path: Path) -> None:
     assert found["segment"].read()["a"].tolist() == found["again"].read()["a"].tolist() == [0, 1, 2]
 
 
-def test_old_format_is_distinguished_from_corruption(tmp_path: Path) -> None:
+def test_checkpoint_of_old_format_is_rejected(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     store.save(1, {"a": 1}, None)
     manifest = tmp_path / "step_000000000001/manifest.json"
     manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
     with pytest.raises(
-        CheckpointError, match="has format 1, but this version of rl4sys reads 2; use the version that wrote it"
+        CheckpointError,
+        match="has format 1, but this version of rl4sys reads format 2; use the version of rl4sys that wrote the",
     ):
         store.load()

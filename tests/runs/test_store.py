@@ -1,4 +1,4 @@
-"""Run store: summaries, rebuilding of the index, and concurrent use."""
+"""Tests of the run store: summaries, rebuilding of the index, and concurrent use."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_run_summary_has_all_fields(tmp_path: Path) -> None:
     assert record.outcome.final == {"episode/return": 8.0, "loss/policy": 0.5, "evaluation/return": 20.0}
 
 
-def test_reward_is_training_return_without_evaluations(tmp_path: Path) -> None:
+def test_reward_is_the_training_return_if_there_are_no_evaluations(tmp_path: Path) -> None:
     make_run(
         tmp_path, "live", rows=[{"step": n, "episode/return": value} for n, value in ((1, 5.0), (2, 9.0), (3, 4.0))]
     )
@@ -198,7 +198,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     ),
     "it has no configs/config.yaml": lambda path: (path / "configs/config.yaml").unlink(),
     "provenance.json is not JSON": lambda path: (path / "configs/provenance.json").write_text("{"),
-    "status.json holds list, not dict": lambda path: (path / "status.json").write_text("[]"),
+    "status.json contains a list, not a dict": lambda path: (path / "status.json").write_text("[]"),
     "tags.json is not JSON": lambda path: (path / "tags.json").write_bytes(b"\xff\xfe"),
     "the row of metrics at byte 38 is not JSON": lambda path: write_rows(path) or _append(path, b"\0\0\0\n"),
     "the row of metrics at byte 38 is [1], not an object with a step": lambda path: _append(path, b"[1]\n"),
@@ -222,7 +222,7 @@ def test_corrupt_run_is_skipped_with_note(tmp_path: Path, message: str) -> None:
     for _ in range(2):
         assert names(found) == ["whole"]
         assert len(found.notes) == 1
-        assert found.notes[0].startswith(f"left out: {damaged} is damaged: ")
+        assert found.notes[0].startswith(f"skipped: {damaged} is damaged: ")
         assert message in found.notes[0]
 
 
@@ -252,7 +252,7 @@ def test_moved_copied_and_deleted_runs_are_detected(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "deleted")
     found = {record.path.relative_to(tmp_path).as_posix(): record.id for record in RunStore(tmp_path).runs()}
     assert found == {"elsewhere": "id-moved", "copied": "id-copied", "sorted/by hand/copy": "id-copied"}
-    with pytest.raises(RunError, match=r"'id-copied' could be 2 runs: .*copied \(id-copied\), .*by hand/copy"):
+    with pytest.raises(RunError, match=r"'id-copied' matches 2 runs: .*copied \(id-copied\), .*by hand/copy"):
         find_run("id-copied", tmp_path)
 
 
@@ -283,7 +283,7 @@ def test_lock_is_retried_while_another_process_checks_it(tmp_path: Path, monkeyp
             assert looking.closed
 
 
-def test_config_hash_ignores_only_seed_and_bookkeeping() -> None:
+def test_config_hash_covers_only_settings_that_affect_training() -> None:
     base = config_hash(settings(0, {}))
     assert base == config_hash(settings(5, {"experiment": {"name": "other", "tags": ["x"]}}))
     assert base == config_hash(settings(0, {"logging": {"frequency": 5}, "training": {"checkpoint_frequency": 9}}))
@@ -296,7 +296,7 @@ def test_seed_may_exceed_64_bits(tmp_path: Path) -> None:
     assert [RunStore(tmp_path).runs()[0].seed for _ in range(2)] == [2**70] * 2
 
 
-def test_nested_run_is_registered_in_index_above(tmp_path: Path) -> None:
+def test_nested_run_is_registered_in_index_of_root(tmp_path: Path) -> None:
     register(make_run(tmp_path, "alone"))
     trial = make_run(tmp_path / "sweep" / "trials", "trial_1")
     assert root_of(trial) == tmp_path
@@ -322,7 +322,7 @@ def test_unwritable_index_is_logged_once_and_training_continues(
     assert "so all runs were read from their directories" in found.notes[0]
 
 
-def test_full_disk_does_not_end_training(
+def test_full_disk_during_index_update_does_not_stop_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -391,11 +391,11 @@ def test_exact_name_takes_precedence_over_prefix(three: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pole", r"'pole' could be 2 runs: .*pole_1 \(aaaa1111\), .*pole_2 \(aabb2222\); write more of the name"),
-        ("aa", r"'aa' could be 2 runs"),
-        ("experiments/pole", r"'experiments/pole' could be 2 runs"),
-        ("poel_1", r"no run in experiments has the name or id 'poel_1'; did you mean pole_1\? Newest: .*lander_1"),
-        ("zzzz", r"'zzzz'\. Newest: .*See `rl4sys list`"),
+        ("pole", r"'pole' matches 2 runs: .*pole_1 \(aaaa1111\), .*pole_2 \(aabb2222\); give a longer prefix"),
+        ("aa", r"'aa' matches 2 runs"),
+        ("experiments/pole", r"'experiments/pole' matches 2 runs"),
+        ("poel_1", r"no run in experiments has the name or id 'poel_1'; did you mean pole_1\? Newest runs: .*lander_1"),
+        ("zzzz", r"'zzzz'\. Newest runs: .*See `rl4sys list`"),
         ("experiments/pole_9", r"pole_9 is not a run directory: it has no configs/config.yaml\. Runs in experiments: "),
         ("experiments", r"experiments is not a run directory: .* Runs in experiments: lander_1, pole_1, pole_2"),
         ("x" * 4000, "no run in experiments has the name or id"),
@@ -406,13 +406,13 @@ def test_unknown_run_error_suggests_alternatives(three: Path, text: str, message
         find_run(text, three)
 
 
-def test_error_for_root_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no run 'pole': there are no runs in .*; name another folder with --root"):
+def test_unknown_run_in_empty_root_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no run 'pole': there are no runs in .*; choose another folder with --root"):
         find_run("pole", tmp_path)
     assert RunStore(tmp_path / "nowhere").runs() == []
 
 
-def test_policies_of_server_are_found_from_default_root(three: Path) -> None:
+def test_hosted_policies_are_found_from_default_root(three: Path) -> None:
     make_run(Path("live"), "cache", id="dddd4444")
     assert find_run("dddd", three) == Path("live/cache")
     with pytest.raises(RunError):

@@ -1,4 +1,4 @@
-"""Servers for tests."""
+"""Fixtures that run a server."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ def read_tokens(tmp_path: Path, text: str) -> Access:
     return Access.from_file(tmp_path / "tokens")
 
 
-def test_without_a_token_file_everything_is_allowed() -> None:
+def test_access_without_token_file_allows_everything() -> None:
     assert Access.from_file(None).allows(None, "anyone", "anything")
 
 
-def test_plain_token_allows_only_own_policy(tmp_path: Path) -> None:
+def test_plain_token_allows_only_the_policy_with_the_client_id(tmp_path: Path) -> None:
     permissions = read_tokens(tmp_path, "# comment\nsecret-one\n")
     assert permissions.allows("secret-one", "cache", "cache")
     assert not permissions.allows("secret-one", "cache", "other")

@@ -25,7 +25,7 @@ NEVER_STALE = {**SMALL_PPO, "max_staleness": 10**6, "normalize_obs": True}
 
 @pytest.fixture
 def saving_server(tmp_path: Path):
-    """Server that saves ten times per second, so that some kills interrupt a checkpoint."""
+    """Server that saves a checkpoint every 0.1 seconds, so that some kills interrupt a checkpoint."""
     (tmp_path / "server.yaml").write_text("checkpoint_seconds: 0.1\nkeep_versions: 1000\n")
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as running:
         yield running
@@ -51,7 +51,7 @@ def test_models_are_bit_exact_after_repeated_sigkill(saving_server: LiveServer) 
     for part in sent:
         send_all(server, "unbroken", part)
         server.wait_for_policy("unbroken", lambda policy, part=part: policy.steps_used == part * 32)
-    # Stopped cleanly before the first kill, so that this policy is complete on disk.
+    # The server stops cleanly before the first kill, so that the policy "unbroken" is complete on disk.
     assert server.stop() == 0
     unbroken, rows = models(server, "unbroken"), (server.root / "unbroken" / "metrics.jsonl").read_bytes()
     server.start()
@@ -77,7 +77,7 @@ def test_models_are_bit_exact_after_repeated_sigkill(saving_server: LiveServer) 
     assert rows.count(b"\n") > 5
 
 
-def test_clean_stop_saves_all_steps(own_server: LiveServer) -> None:
+def test_cleanly_stopped_server_saves_all_trained_steps(own_server: LiveServer) -> None:
     send_all(own_server, "saved", 20)
     own_server.wait_for_policy("saved", lambda policy: policy.steps_waiting == 0)
     began = time.monotonic()
@@ -87,12 +87,12 @@ def test_clean_stop_saves_all_steps(own_server: LiveServer) -> None:
     assert json.loads((run / "status.json").read_text())["status"] == "stopped"
     assert (run / "checkpoints/latest").resolve().name == f"step_{20 * 32:012d}"
     log = [json.loads(line) for line in (own_server.root / "server.log").read_text().splitlines()]
-    assert {"policy opened", "client connected", "client disconnected", "stopping"} <= {
+    assert {"policy opened", "client connected", "client disconnected", "server stopping"} <= {
         record["event"] for record in log
     }
 
 
-def test_killed_learner_is_restarted_and_catches_up(own_server: LiveServer) -> None:
+def test_killed_learner_is_restarted_and_trains_on_all_steps(own_server: LiveServer) -> None:
     send_all(own_server, "victim", 10)
     own_server.wait_for_policy("victim", lambda policy: policy.steps_waiting == 0)
     pid = json.loads((own_server.root / "victim/status.json").read_text())["pid"]
@@ -119,7 +119,7 @@ def test_failed_learner_does_not_affect_other_policies(own_server: LiveServer) -
         own_server.wait_for_policy("fine", lambda policy: policy.version == 1)
 
 
-def test_full_disk_delays_acknowledgements_and_loses_nothing(own_server: LiveServer) -> None:
+def test_full_disk_delays_acknowledgements_without_data_loss(own_server: LiveServer) -> None:
     unlimited = resource.prlimit(own_server.pid, resource.RLIMIT_FSIZE)
     with WireClient(own_server.address) as client:
         client.hello("full-disk", settings=NEVER_STALE)
@@ -163,7 +163,7 @@ def test_archive_journal_keeps_all_trajectories(tmp_path: Path) -> None:
         assert len(list(read_trajectories(server.root / "archive"))) == 40
 
 
-def test_clock_jumps_of_server_have_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_trains_on_all_steps_despite_clock_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import random, time\n"
         "_real = time.time\n"

@@ -108,7 +108,7 @@ OPTIONS = {
 
 @st.composite
 def invalid_settings(draw: st.DrawFn) -> dict[str, Any]:
-    """Valid settings with one value or block replaced by nonsense."""
+    """Return valid settings with one value or block replaced by random data."""
     made: dict[str, Any] = json.loads(json.dumps(SMALL_PPO))
     block = draw(st.sampled_from([*OPTIONS, "seed", "max_staleness", "normalize_obs"]))
     if block in OPTIONS and draw(st.booleans()):
@@ -120,8 +120,10 @@ def invalid_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(HOSTILE, max_examples=30)
 @given(wanted=invalid_settings())
-def test_random_settings_are_rejected_or_harmless(target: LiveServer, wanted: dict[str, Any]) -> None:
-    """Each example uses a new policy; a refused policy leaves no directory."""
+def test_random_settings_are_accepted_or_rejected_with_a_clear_error(
+    target: LiveServer, wanted: dict[str, Any]
+) -> None:
+    """Each example uses a new policy. A rejected policy leaves no directory."""
     name = f"probe-{next(PROBES)}"
     with WireClient(target.address) as client:
         client.hello(name, settings=json.dumps(wanted))
@@ -168,7 +170,7 @@ def test_random_specs_are_rejected(target: LiveServer, spec: Any) -> None:
         ("high", "x"),
     ],
 )
-def test_invalid_boxes_are_rejected(target: LiveServer, part: str, value: Any) -> None:
+def test_invalid_box_spaces_are_rejected(target: LiveServer, part: str, value: Any) -> None:
     spec = SPEC.to_json()
     spec["observation"]["state"][part] = value
     with WireClient(target.address) as client:
@@ -210,7 +212,7 @@ def test_random_trajectories_are_rejected(target: LiveServer, contents: list[byt
 @HOSTILE
 @given(content=st.binary(max_size=200))
 @pytest.mark.parametrize("method", [ACT, STATUS, CONNECT])
-def test_random_bytes_get_an_error_status(target: LiveServer, method: str, content: bytes) -> None:
+def test_random_request_bytes_return_a_clear_error_status(target: LiveServer, method: str, content: bytes) -> None:
     error = call_error(target, method, content)
     if error is not None:
         assert error.code() in ERROR_CODES
@@ -252,7 +254,7 @@ def test_invalid_observation_is_rejected(target: LiveServer, observation: np.nda
 
 
 def directories(target: LiveServer) -> set[str]:
-    """Return the directories of policies. Files of the run store are excluded, because they come and go."""
+    """Return the directories of policies. Files of the run store are excluded, because they are temporary."""
     return {path.name for path in target.root.iterdir() if path.is_dir()}
 
 
@@ -266,7 +268,7 @@ def test_rejected_client_leaves_no_process_or_directory(target: LiveServer) -> N
     assert directories(target) == names
 
 
-def test_reserved_and_invalid_policy_names_are_rejected(target: LiveServer) -> None:
+def test_reserved_and_invalid_policy_ids_are_rejected(target: LiveServer) -> None:
     for name in ("server.log", ".lock", "..", "a/b", "a\x00b", "ü" * 101):
         with WireClient(target.address) as client:
             client.hello(name, client_id="hostile")
@@ -302,7 +304,7 @@ def test_limits_on_clients_and_policies_are_enforced(tmp_path: Path) -> None:
 
 
 MAX_WAIT_SECONDS = 20.0
-"""Maximum wait for an acknowledgement, even on a busy machine. Without the size checks the wait was up to a minute."""
+"""Maximum waiting time for an acknowledgement. Without the checks of message sizes it was up to a minute."""
 
 
 class BackgroundClient(threading.Thread):
@@ -367,26 +369,26 @@ MANY_AXES = delimited(7, b"\x10\x01" + delimited(3, b"\x7f" * 30_000))
     [delimited(2, delimited(1, b"") * MANY), (delimited(1, b"") + delimited(2, b"")) * MANY],
     ids=["trajectories", "alternating"],
 )
-def test_message_with_too_many_parts_is_rejected_before_parsing(
+def test_message_with_too_many_fields_is_rejected_before_parsing(
     target: LiveServer, background_client: BackgroundClient, message: bytes
 ) -> None:
     with WireClient(target.address) as client:
         client.hello("hostile")
         client.receive("welcome")
         client.send(message)
-        assert "bytes, in more than 32768 parts" in str(client.wait_for_error().details())
+        assert "bytes with more than 32768 fields and list elements" in str(client.wait_for_error().details())
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (delimited(7, b"") * MANY, "6000000 bytes, in more than 32768 parts"),
-        (MANY_AXES, "claims 30000 axes; the maximum is 9"),
-        (b"", "needs the column reward"),
+        (delimited(7, b"") * MANY, "6000000 bytes with more than 32768 fields and list elements"),
+        (MANY_AXES, "has 30000 axes; the maximum is 9"),
+        (b"", "needs the column 'reward'"),
     ],
     ids=["columns", "axes", "empty"],
 )
-def test_trajectory_with_too_many_parts_is_rejected_before_parsing(
+def test_malformed_trajectory_is_rejected_without_delaying_other_clients(
     target: LiveServer, background_client: BackgroundClient, content: bytes, expected: str
 ) -> None:
     with WireClient(target.address) as client:
@@ -412,7 +414,7 @@ def test_trajectory_with_too_many_parts_is_rejected_before_parsing(
     ],
     ids=["parts", "long", "unicode", "names", "empty array"],
 )
-def test_oversized_act_request_gets_a_short_error(
+def test_invalid_act_request_returns_a_short_error(
     target: LiveServer, background_client: BackgroundClient, request_bytes: bytes
 ) -> None:
     with open_channel(target.address, Credentials()) as channel, pytest.raises(grpc.RpcError) as caught:
@@ -421,8 +423,8 @@ def test_oversized_act_request_gets_a_short_error(
     assert 0 < len(caught.value.details()) < 1100
 
 
-def test_last_message_of_client_is_freed(target: LiveServer) -> None:
-    """Neither unknown fields of a report nor the message itself stay in RAM."""
+def test_last_client_message_is_freed_from_ram(target: LiveServer) -> None:
+    """Neither the unknown fields of a report nor its message stay in the RAM of the server."""
     before = memory_bytes(target.pid)
     clients = [WireClient(target.address) for _ in range(12)]
     for n, client in enumerate(clients):
@@ -439,7 +441,7 @@ def test_last_message_of_client_is_freed(target: LiveServer) -> None:
 def test_oversized_hello_is_rejected(target: LiveServer) -> None:
     with WireClient(target.address) as client:
         client.send(delimited(1, delimited(100, bytes(6 * 2**20))))
-        assert "Hello has at most 5242880" in str(client.wait_for_error().details())
+        assert "a Hello message has at most 5242880" in str(client.wait_for_error().details())
 
 
 def test_rejected_clients_do_not_delay_other_clients(target: LiveServer, background_client: BackgroundClient) -> None:
@@ -453,7 +455,7 @@ def test_rejected_clients_do_not_delay_other_clients(target: LiveServer, backgro
 
 
 def state(**changes: Any) -> str:
-    """Return the spec with changes to its observation space."""
+    """Return the spec as JSON text, with changes to its observation space."""
     spec = SPEC.to_json()
     spec["observation"]["state"].update(changes)
     return json.dumps(spec)
@@ -469,8 +471,8 @@ MASK_OF_THREE = {"kind": "box", "shape": [3], "dtype": "bool", "low": [None], "h
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"spec": state(shape=[2**63 - 1] * 40_000)}, "a box of 40000 axes; it can have 8"),
-        ({"spec": state(shape=[2**63, 0])}, "every axis must be at least 0 and below 2**63"),
+        ({"spec": state(shape=[2**63 - 1] * 40_000)}, "a box has 40000 axes; the maximum is 8"),
+        ({"spec": state(shape=[2**63, 0])}, "every axis length must be at least 0 and below 2**63"),
         ({"spec": state(shape=[0, 2**62])}, "expected at least 1 element"),
         ({"spec": state(shape="333")}, "cannot be interpreted as an integer"),
         ({"spec": state(low=[float("nan")])}, "low of a box holds NaN or inf"),
@@ -478,7 +480,7 @@ MASK_OF_THREE = {"kind": "box", "shape": [3], "dtype": "bool", "low": [None], "h
         ({"spec": state().replace('"kind": "discrete"', '"king": "discrete"')}, "'kind' is missing"),
         (
             {"spec": state().replace('"observation": {', f'"observation": {{"mask": {json.dumps(MASK_OF_THREE)}, ')},
-            "the mask is bool of shape (3,); it should be bool of (2,)",
+            "the mask is bool of shape (3,); expected bool of shape (2,)",
         ),
         ({"spec": state().replace('"state"', '"\\ud800"')}, "printable characters"),
         ({"spec": state().replace('"state"', '"../\\u0000"')}, "printable characters"),
@@ -501,7 +503,7 @@ MASK_OF_THREE = {"kind": "box", "shape": [3], "dtype": "bool", "low": [None], "h
         ({"pinned_version": 0}, "version 0 is pinned, but policy 'nobody' does not exist"),
     ],
 )
-def test_invalid_hello_is_rejected_and_creates_nothing(
+def test_invalid_hello_is_rejected_and_creates_no_directory(
     target: LiveServer, fields: dict[str, Any], expected: str
 ) -> None:
     before = directories(target)
@@ -515,7 +517,7 @@ def test_invalid_hello_is_rejected_and_creates_nothing(
 
 
 @pytest.mark.parametrize("column", ["reward", "log_prob"])
-def test_extreme_values_fail_only_their_own_policy(target: LiveServer, column: str) -> None:
+def test_extreme_values_stop_only_the_policy_that_received_them(target: LiveServer, column: str) -> None:
     name = f"probe-poisoned-{column}"
     changes = {column: np.full(64, -3.4e38, np.float32)}
     with WireClient(target.address) as client:
@@ -526,10 +528,10 @@ def test_extreme_values_fail_only_their_own_policy(target: LiveServer, column: s
     with WireClient(target.address) as client:
         client.hello(name)
         client.receive("welcome")
-        assert "is not finite at step 64" in client.receive("problem").message, "also for later clients"
+        assert "is not finite at step 64" in client.receive("problem").message, "later clients get the error too"
 
 
-def test_connecting_clients_count_towards_limit(tmp_path: Path) -> None:
+def test_client_limit_includes_connecting_clients(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text("limits: {max_clients: 2}\n")
     with running_server(tmp_path / "live", "--config", str(tmp_path / "server.yaml")) as server:
         clients = [WireClient(server.address) for _ in range(6)]
@@ -540,7 +542,7 @@ def test_connecting_clients_count_towards_limit(tmp_path: Path) -> None:
             client.close()
         assert kinds.count("welcome") == 2
         eventually(lambda: not server.policy("one").clients)
-        # Otherwise each version would carry a list of all client instances ever connected.
+        # Without a limit, each progress message would list all client instances that ever connected.
         taken = {instance: taken_before_and_after(server, instance) for instance in (11, 12, 13)}
         assert taken == {11: [0, 1], 12: [0, 1], 13: [0, 1]}
         assert taken_before_and_after(server, 11)[0] == 0, "only max_clients instances are remembered"
@@ -562,7 +564,7 @@ def taken_before_and_after(server: LiveServer, instance: int) -> list[int]:
     return taken
 
 
-def test_intake_forgets_disconnected_senders(tmp_path: Path) -> None:
+def test_intake_removes_disconnected_senders(tmp_path: Path) -> None:
     async def connect_and_disconnect() -> tuple[int, list[int]]:
         written: list[dict[Sender, int]] = []
         with ThreadPoolExecutor(1) as executor:
@@ -599,7 +601,7 @@ def test_client_text_cannot_inject_log_lines(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "server.log").read_text().count("\n") == 1
 
 
-def test_error_text_is_truncated_and_encodable() -> None:
+def test_error_text_is_truncated_and_valid_utf8() -> None:
     assert encodable("plain") == "plain"
     assert encodable("\ud800") == "?"
     assert encodable("ä" * 10, max_bytes=5) == "ää …"
@@ -619,7 +621,7 @@ def test_unexpected_error_reaches_clients_without_traceback() -> None:
         (Column(name="x", dtype="DTYPE_BOOL", shape=[2], values=b"\x01\x02"), "a byte other than 0 and 1"),
         (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**63, 0]), "Maximum allowed dimension"),
         (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**62, 0, 2**62]), "array is too big"),
-        (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**64 - 1] * 10_000), "claims 10000 axes"),
+        (Column(name="x", dtype="DTYPE_FLOAT32", shape=[2**64 - 1] * 10_000), "has 10000 axes"),
     ],
 )
 def test_invalid_columns_are_rejected(column: Column, expected: str) -> None:
@@ -627,7 +629,7 @@ def test_invalid_columns_are_rejected(column: Column, expected: str) -> None:
         decode_column(column)
 
 
-def test_large_messages_are_parsed_like_small_messages() -> None:
+def test_unpack_equals_protobuf_parsing_for_large_messages() -> None:
     content = make_trajectory(1, steps=100_000)
     assert unpack(Trajectory, content) == Trajectory.FromString(content)
     many = ClientMessage()
@@ -637,5 +639,5 @@ def test_large_messages_are_parsed_like_small_messages() -> None:
         with pytest.raises(SpecError, match=f"not a Trajectory: {end} bytes"):
             unpack(Trajectory, content[:end])
     column = Column(name="x", dtype="DTYPE_FLOAT32", shape=[1] * 70_000)
-    with pytest.raises(SpecError, match="in more than 32768 parts"):
+    with pytest.raises(SpecError, match="with more than 32768 fields and list elements"):
         unpack(Column, column.SerializeToString())

@@ -43,7 +43,7 @@ def test_reader_sees_appended_rows_in_order(journal: Journal) -> None:
     assert reader.held_steps(after=1) == 6
 
 
-def test_acknowledged_sequences_survive_reopening_and_row_deletion(journal: Journal) -> None:
+def test_acknowledged_sequences_are_kept_after_reopening_and_row_deletion(journal: Journal) -> None:
     journal.append([entry(A, 1), entry(A, 4), entry(B, 2)])
     journal.delete_batch(3)
     journal.close()
@@ -95,5 +95,5 @@ def test_journal_can_be_read_as_dataset(tmp_path: Path, journal: Journal) -> Non
     journal.append([entry(A, n) for n in range(1, 100)])
     rewards = [trajectory.columns["reward"][0] for trajectory in read_trajectories(tmp_path)]
     assert rewards == list(range(1, 100))
-    with pytest.raises(RunError, match="expected the run directory of a policy of a server"):
+    with pytest.raises(RunError, match="expected the run directory of a hosted policy"):
         next(read_trajectories(tmp_path / "elsewhere"))

@@ -53,7 +53,7 @@ def make_agent(address: str, client_id: str, tmp_path: Path, **changes: Any) -> 
 
 
 class System(threading.Thread):
-    """Host system that acts continuously, independent of the server, and measures the time of each step."""
+    """Thread that uses an agent continuously and measures the time of each step."""
 
     def __init__(self, agent: RL4SysAgent, pause_seconds: float = 0.0002) -> None:
         super().__init__(daemon=True)
@@ -91,7 +91,7 @@ class System(threading.Thread):
             raise self.failure
 
 
-def relearn_from_archive(server: LiveServer, policy_id: str) -> bytes:
+def retrain_from_archive(server: LiveServer, policy_id: str) -> bytes:
     """Train a new learner once on each trajectory of the archive, in order, and return its model."""
     live = json.loads((server.root / policy_id / "configs/live.json").read_text())
     config = live_config(policy_id, live["settings"], ServerConfig())
@@ -102,7 +102,7 @@ def relearn_from_archive(server: LiveServer, policy_id: str) -> bytes:
 
 
 @pytest.mark.timeout(600)
-def test_server_killed_20_times_learns_each_acknowledged_step_once(
+def test_server_killed_20_times_trains_once_on_each_acknowledged_step(
     archiving_server: LiveServer, tmp_path: Path
 ) -> None:
     server, random_kills, policy_id = archiving_server, random.Random(11), "killed"
@@ -112,7 +112,7 @@ def test_server_killed_20_times_learns_each_acknowledged_step_once(
         began = time.monotonic()
         for attempt in range(20):
             if attempt % 2:
-                # Every other kill hits a server with connected clients; the others may hit it while it starts.
+                # Every second kill hits a server with a connected client; the other kills may hit a starting server.
                 eventually(lambda: agent.statistics().connected)
             time.sleep(random_kills.uniform(0.0, 1.5))
             server.kill()
@@ -131,13 +131,13 @@ def test_server_killed_20_times_learns_each_acknowledged_step_once(
     policy = server.wait_for_policy(policy_id, lambda policy: policy.steps_used == received)
     newest = server.root / policy_id / "versions" / f"{policy.version:012d}.safetensors"
     assert policy.version > 20
-    assert newest.read_bytes() == relearn_from_archive(server, policy_id)
+    assert newest.read_bytes() == retrain_from_archive(server, policy_id)
     # Decisions that waited for a connection, a retry or a reply would take most of the time the server was down.
     assert sum(system.microseconds) / 1e6 < 0.2 * elapsed
 
 
 class Proxy:
-    """TCP proxy between a client and a server whose connection can be interrupted and restored."""
+    """TCP proxy between a client and a server; can interrupt and restore their connection."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -249,7 +249,7 @@ for step in range(10**9):
 """
 
 
-def test_data_of_killed_client_is_learned_and_next_instance_continues(
+def test_server_trains_on_data_of_killed_client_and_its_next_instance(
     archiving_server: LiveServer, tmp_path: Path
 ) -> None:
     address = archiving_server.address
@@ -296,10 +296,10 @@ def test_two_clients_with_same_id_both_train_the_policy(archiving_server: LiveSe
     assert received == sum(acknowledged)
     policy = archiving_server.wait_for_policy("same-id", lambda policy: policy.steps_used == received)
     newest = archiving_server.root / "same-id/versions" / f"{policy.version:012d}.safetensors"
-    assert newest.read_bytes() == relearn_from_archive(archiving_server, "same-id")
+    assert newest.read_bytes() == retrain_from_archive(archiving_server, "same-id")
 
 
-def test_clock_jumps_of_client_have_no_effect(
+def test_client_drops_no_steps_despite_clock_jumps(
     archiving_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, random_kills = time.time, random.Random(3)
@@ -368,7 +368,7 @@ def test_long_update_does_not_delay_other_policies(tmp_path: Path) -> None:
         assert busy.wait_for_model(60.0, version=1)
 
 
-def test_client_adopts_new_policy_of_server_with_empty_directory(tmp_path: Path) -> None:
+def test_client_adopts_new_lineage_from_server_with_empty_directory(tmp_path: Path) -> None:
     first = LiveServer(tmp_path / "one")
     first.start()
     with make_agent(first.address, "new-lineage", tmp_path) as agent:

@@ -1,4 +1,4 @@
-"""A `BaseAlgorithm` trained by the live server, for clients with remote inference."""
+"""Training of a custom `BaseAlgorithm` on a server, for clients with remote inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_own_network import act_in_cartpole, patient_connection
 TUTORIAL = Path(__file__).parents[2] / "docs" / "own_algorithm.md"
 
 
-def test_base_algorithm_learns_live_with_remote_inference(tmp_path: Path) -> None:
+def test_server_trains_custom_algorithm_with_remote_inference(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)[0])
     (tmp_path / "server.yaml").write_text(to_yaml({"plugins": [str(tmp_path / "mine.py")]}))
     settings = {"algorithm": {"name": "my_algorithm", "lr": 1e-2}, "buffer": {"size": 64}}

@@ -1,4 +1,4 @@
-"""Policies that only torch can run: the server trains them and decides for their clients."""
+"""Policies that need torch for inference: the server trains them and selects the actions for their clients."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 def patient_connection(server: LiveServer) -> dict[str, Any]:
-    """Return a ``server`` block with long timeouts: between its checkpoints a learner may take long to decide."""
+    """Return a ``server`` block with long timeouts, because a busy learner process may answer requests late."""
     return {"address": server.address, "timeout_seconds": 60.0, "act_timeout_seconds": 60.0}
 
 
 def act_in_cartpole(agent: RL4SysAgent, steps: int) -> list[int | None]:
-    """Return the model version of each decision."""
+    """Play CartPole and return the model version of each decision."""
     system, trajectory, versions = gymnasium.make("CartPole-v1"), None, []
     state, _ = system.reset(seed=0)
     for _ in range(steps):
@@ -112,7 +112,7 @@ def ask(server: LiveServer, policy_id: str, state: np.ndarray, draws: Draws) -> 
         return act(request, timeout=30)
 
 
-def test_remote_decisions_equal_local_decisions_of_the_learner(server: LiveServer) -> None:
+def test_remote_decisions_equal_decisions_of_the_restored_learner(server: LiveServer) -> None:
     space = gymnasium.make("CartPole-v1")
     client = {"version": 1, "client_id": "waves", **settings_of("waves"), "inference": "remote", "max_traj_length": 16}
     with RL4SysAgent(
@@ -155,7 +155,7 @@ def test_local_inference_with_unexportable_network_is_rejected(server: LiveServe
         client.hello(f"new-{network}", settings=settings_of(network))
         message = client.wait_for_refusal().message
     assert expected in message
-    assert "`inference: remote` still serves it" in message
+    assert "set `inference: remote` in the clients" in message
     assert not (server.root / f"new-{network}").exists()
     with WireClient(server.address) as client:
         client.hello(f"held-{network}", settings=settings_of(network), remote=True)
@@ -166,10 +166,10 @@ def test_local_inference_with_unexportable_network_is_rejected(server: LiveServe
     assert ask(server, f"held-{network}", np.zeros((1, 3), np.float32), Draws(1)).version == 0
 
 
-def test_error_in_network_does_not_affect_next_decision(server: LiveServer) -> None:
+def test_error_in_custom_network_does_not_affect_next_decision(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("weak", settings=settings_of("waves"), remote=True)
         client.receive("welcome")
-    with pytest.raises(grpc.RpcError, match=r"the policy cannot decide: ValueError\('input too large'\)"):
+    with pytest.raises(grpc.RpcError, match=r"the policy failed to select an action: ValueError\('input too large'\)"):
         ask(server, "weak", np.full((1, 3), 99, np.float32), Draws(1))
     assert ask(server, "weak", np.zeros((1, 3), np.float32), Draws(1)).version == 0

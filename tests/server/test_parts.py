@@ -128,7 +128,7 @@ def test_step_rate_history_is_pruned_without_status_requests(tmp_path: Path, mon
     assert 0 < asyncio.run(send_one_by_one()) <= 12
 
 
-def test_auto_buffer_size_is_chosen_within_the_limits_of_the_server(tmp_path: Path) -> None:
+def test_auto_buffer_size_respects_the_server_limits(tmp_path: Path) -> None:
     server = ServerConfig(root=tmp_path, limits=Limits(max_buffer_bytes=200_000))
     settings = {"algorithm": {"name": "dqn"}, "buffer": {"size": "auto"}}
     task = LearnerTask("p", server, json.dumps(SPEC.to_json()), json.dumps(settings))
@@ -137,7 +137,7 @@ def test_auto_buffer_size_is_chosen_within_the_limits_of_the_server(tmp_path: Pa
     size = run.config.buffer.size
     assert 100 < size < 100_000
     assert learner_cost(SPEC, run.config.learner("cpu")).buffer_bytes <= 200_000
-    assert messages[0].startswith(f"buffer.size: auto is {size:,} instead of 100,000")
+    assert messages[0].startswith(f"buffer.size: auto selects {size:,} steps; the default of 100,000 steps needs ")
     assert messages[0].endswith("the maximum is 200.0 kB")
     assert open_or_create(task, messages.append)[0].config.buffer.size == size
     assert len(messages) == 1

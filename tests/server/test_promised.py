@@ -57,7 +57,7 @@ class Lander:
             self.rlagent.mark_end_of_trajectory(self.rl4sys_traj, self.rl4sys_action)
 
 
-def test_first_documented_config_and_loop_train(promised_server: LiveServer, tmp_path: Path) -> None:
+def test_first_documented_config_trains_with_the_documented_loop(promised_server: LiveServer, tmp_path: Path) -> None:
     env = gymnasium.make("LunarLander-v3")
     with RL4SysAgent(conf_path=config_for(promised_server, "promised_001.json", tmp_path), debug=True) as agent:
         assert agent.wait_for_model(60.0, version=0)
@@ -73,7 +73,7 @@ def test_first_documented_config_and_loop_train(promised_server: LiveServer, tmp
     assert policy.steps_received == statistics.steps_acknowledged
 
 
-def test_second_documented_config_needs_the_spaces() -> None:
+def test_second_documented_config_is_rejected_without_spaces() -> None:
     with pytest.raises(ConfigError) as caught:
         RL4SysAgent(conf_path=str(PROMISED / "promised_003.json"))
     assert str(caught.value) == (
@@ -84,7 +84,7 @@ def test_second_documented_config_needs_the_spaces() -> None:
     )
 
 
-def test_documented_names_are_in_the_agent_module() -> None:
+def test_agent_module_has_the_documented_parameter_names() -> None:
     from rl4sys.client.agent import RL4SysAction, RL4SysAgent, RL4SysTrajectory
 
     def names(function: Callable[..., Any]) -> list[str]:

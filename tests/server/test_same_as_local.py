@@ -38,7 +38,7 @@ def client_settings(config: ExperimentConfig, address: str, policy_id: str) -> d
 
 
 def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
-    """Act with the same episode seeds as the local actor."""
+    """Play CartPole with the same episode seeds as the local actor."""
     entropy = int(np.random.SeedSequence([seed, 0]).generate_state(2, np.uint64)[0])
     env = gymnasium.make("CartPole-v1")
     trajectory, taken, episode = None, 0, 0
@@ -54,7 +54,7 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
             agent.mark_end_of_trajectory(trajectory, action, truncated=not terminated, final_observation=observation)
             episode += 1
             observation, _ = env.reset(seed=episode_seed(entropy, episode))
-    # Requesting one more action closes the last trajectory: a new version must not act within it.
+    # The next request ends the last trajectory, because each trajectory contains actions of only one version.
     agent.request_for_action(trajectory, observation)
     env.close()
 
@@ -68,7 +68,7 @@ def act_in_cartpole(agent: RL4SysAgent, seed: int, steps: int) -> None:
         ("sac", ()),
     ],
 )
-def test_live_and_local_training_give_identical_learner(
+def test_live_and_local_training_give_identical_learners(
     algorithm: str,
     changes: tuple[str, ...],
     own_server: LiveServer,

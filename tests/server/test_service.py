@@ -54,7 +54,7 @@ def test_client_receives_welcome_model_acknowledgement_and_delta(server: LiveSer
         assert Snapshot.from_bytes(content).version == 1
 
 
-def test_learns_masked_multidiscrete_actions(server: LiveServer) -> None:
+def test_server_learns_masked_multidiscrete_policy(server: LiveServer) -> None:
     space = MultiDiscrete((3, 2))
     config = {**SMALL_PPO, "client_id": "several", "observation": 5, "action": [3, 2], "mask": True, "seed": 1}
     config |= {"algorithm": {"name": "ppo", "lr": 0.01, "gamma": 0.0}, "max_staleness": 0, "patience_seconds": 60.0}
@@ -79,12 +79,12 @@ def test_learns_masked_multidiscrete_actions(server: LiveServer) -> None:
     assert policy.spec == Spec({"mask": mask_box(space), "state": Box((5,))}, space)
 
 
-def test_unsupported_action_space_is_rejected_with_alternatives(server: LiveServer) -> None:
+def test_unsupported_action_space_is_rejected_with_suggested_algorithms(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         spec = Spec({"state": Box((3,))}, MultiDiscrete((3, 2)))
         client.hello("no-values", spec=spec, settings={"algorithm": {"name": "dqn"}})
         problem = client.receive("problem")
-        assert "these are MultiDiscrete; use a2c, bc, iql, ppo, reinforce or trpo" in problem.message
+        assert "the action space is MultiDiscrete; use a2c, bc, iql, ppo, reinforce or trpo" in problem.message
 
 
 def test_policy_is_stored_as_run_directory(server: LiveServer) -> None:
@@ -110,7 +110,7 @@ def test_policy_is_stored_as_run_directory(server: LiveServer) -> None:
     assert find_run("a-run", server.root) == run
 
 
-def test_acknowledged_trajectories_are_in_journal(server: LiveServer) -> None:
+def test_acknowledged_trajectories_are_stored_in_journal(server: LiveServer) -> None:
     with WireClient(server.address) as client:
         client.hello("data-set")
         client.send_trajectories(make_trajectory(1), make_trajectory(2, steps=7))
@@ -132,7 +132,7 @@ def test_duplicate_trajectory_is_written_once(server: LiveServer) -> None:
     assert policy.steps_received == 64
 
 
-def test_new_client_instance_restarts_sequence_numbers(server: LiveServer) -> None:
+def test_sequence_numbers_of_client_instances_are_independent(server: LiveServer) -> None:
     for instance in (5, 2**64 - 1):
         with WireClient(server.address) as client:
             client.hello("instances", instance=instance)
@@ -147,7 +147,7 @@ def test_two_clients_with_same_name_share_one_policy(server: LiveServer) -> None
         one.hello("shared", client_id="same", instance=1)
         one.receive("snapshot")
         two.hello("shared", client_id="same", instance=2)
-        assert "another client is connected as 'same'" in two.receive("problem").message
+        assert "another client with client_id 'same' is connected" in two.receive("problem").message
         one.send_trajectories(make_trajectory(1))
         two.send_trajectories(make_trajectory(1))
         assert one.receive("snapshot").version == 1
@@ -193,6 +193,7 @@ def test_trajectories_above_staleness_limit_are_rejected(server: LiveServer) -> 
         client.hello("stale", settings=settings)
         assert client.receive("welcome").max_staleness == 1
         client.send_trajectories(*(make_trajectory(n, steps=64) for n in range(1, 4)))
+        client.wait_for_ack(3)
         policy = server.wait_for_policy("stale", lambda policy: policy.steps_waiting == 0)
     assert (policy.version, policy.steps_used, policy.steps_refused) == (2, 128, 64)
 
@@ -231,7 +232,7 @@ def test_remote_decision_equals_local_decision(server: LiveServer) -> None:
 def test_remote_decision_of_recurrent_policy_is_rejected() -> None:
     policy = load_policy(Path(__file__).parents[2] / "cpp" / "tests" / "data" / "golden" / "gru.safetensors")
     observation = {"grid": np.zeros((1, 2, 1), np.float32), "state": np.zeros((1, 6), np.float32)}
-    with pytest.raises(SpecError, match="the server stores no memory for clients; set 'inference' to 'local'"):
+    with pytest.raises(SpecError, match="the server stores no recurrent state for clients; set 'inference' to 'local'"):
         decide_without_memory(policy, 0, observation, Draws(0))
 
 
@@ -261,7 +262,7 @@ def test_server_process_does_not_load_torch(server: LiveServer) -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"protocol": 99}, "uses protocol 99, this server protocol 1"),
+        ({"protocol": 99}, "uses protocol version 99, but this server uses version 1"),
         ({"client_id": "../../etc"}, "client_id is '../../etc'; expected 1 to 100 letters"),
         ({"policy_id": "."}, "policy_id is '.'"),
         ({"policy_id": ""}, "policy_id is ''"),
@@ -277,10 +278,10 @@ def test_server_process_does_not_load_torch(server: LiveServer) -> None:
         ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [10_000_000]}}}}, "hidden_dims"),
         ({"settings": {**SMALL_PPO, "network": {"actor": {"hidden_dims": [16384] * 9}}}}, "weights; the maximum is"),
         ({"settings": {**SMALL_PPO, "buffer": {"size": 10**9}}}, "bytes when full; the maximum is"),
-        ({"settings": {"algorithm": {"name": "ppo", "lr": {"start": 1.0}}}}, "this training has no end"),
-        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "object")}, "a box of type 'object'"),
+        ({"settings": {"algorithm": {"name": "ppo", "lr": {"start": 1.0}}}}, "this training run has no fixed length"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("float32", "object")}, "a box has dtype 'object'"),
         ({"spec": json.dumps(SPEC.to_json()).replace("float32", "float64")}, "which the protocol does not support"),
-        ({"spec": json.dumps(SPEC.to_json()).replace("[3]", "[-3]")}, "every axis must be at least 0"),
+        ({"spec": json.dumps(SPEC.to_json()).replace("[3]", "[-3]")}, "every axis length must be at least 0"),
         ({"spec": Spec({"state": Box((10**9,))}, Discrete(2))}, "the observation has 1,000,000,000 elements"),
         ({"spec": Spec({"state": Box((3,))}, Discrete(10**9))}, "the action space has the size 1,000,000,000"),
         ({"spec": Spec({"state": Box((3,))}, Box((2,))), "settings": {"algorithm": {"name": "dqn"}}}, "dqn"),
@@ -312,7 +313,7 @@ def test_different_settings_for_existing_policy_are_reported(server: LiveServer)
         client.hello("existing", settings={"algorithm": {"name": "dqn"}})
         problem = client.receive("problem")
     assert problem.kind == Problem.NOTE
-    assert "yours differ in algorithm.name, algorithm.epochs, algorithm.minibatch_size." in problem.message
+    assert "this client differs in algorithm.name, algorithm.epochs, algorithm.minibatch_size." in problem.message
 
 
 def test_invalid_trajectory_is_rejected_and_next_is_accepted(server: LiveServer) -> None:
@@ -324,7 +325,7 @@ def test_invalid_trajectory_is_rejected_and_next_is_accepted(server: LiveServer)
         problems = [client.receive("problem") for _ in range(2)]
         client.wait_for_ack(2)
     assert [problem.kind for problem in problems] == [Problem.TRAJECTORY_REFUSED] * 2
-    assert "trajectory 1 was refused: column reward is nan at step 0" in problems[0].message
+    assert "trajectory 1 was refused: column 'reward' is nan at step 0" in problems[0].message
     assert problems[0].sequence == 1
     assert "not a trajectory" in problems[1].message
     assert len(list(read_trajectories(server.root / "bad-trajectory"))) == 1

@@ -27,7 +27,7 @@ def test_list_is_read_as_choices() -> None:
     assert {str(drawn) for drawn in draws([[64, 64], [128]])} == {"[64, 64]", "[128]"}
 
 
-def test_values_with_step_include_both_bounds() -> None:
+def test_range_with_step_lists_all_values_within_bounds() -> None:
     assert read({"low": 0.1, "high": 0.3, "step": 0.1}).values == [0.1, 0.2, 0.3]
     assert read({"low": 2, "high": 9, "step": 3, "integer": True}).values == [2, 5, 8]
     assert all(isinstance(value, int) for value in read({"low": 1, "high": 4, "integer": True}).values or [])
@@ -80,15 +80,16 @@ def test_contains_checks_choices_bounds_and_step(given: Any, inside: list[Any], 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"low": 2, "high": 1}, "a range needs low and high, with low less than high; or give choices"),
-        ({"high": 1}, "a range needs low and high"),
-        ({"low": 0, "high": 1, "log": True}, "with log: true, low must be greater than 0 and step must not be given"),
+        ({"low": 2, "high": 1}, r"expected low and high, with low less than high, or choices"),
+        ({"high": 1}, "expected low and high"),
+        ({"low": 0, "high": 1, "log": True}, "with log: true, low must be greater than 0"),
+        ({"low": 1, "high": 9, "log": True, "step": 2}, "log: true cannot be combined with step; remove one of them"),
         ({"low": 1, "high": 2.5, "integer": True}, "with integer: true, low, high and step must be integers"),
         ({"low": 1, "choices": [1]}, "choices cannot be combined with low, high, log, step or integer"),
-        ({"choices": []}, "it should have at least one value"),
-        ({"choices": [[1], [1]]}, "it contains the same value twice"),
+        ({"choices": []}, "expected at least one value"),
+        ({"choices": [[1], [1]]}, "expected distinct values; a value is given twice"),
         ({"low": 1, "hihg": 2}, r"at\.hihg is not a setting; did you mean high\?"),
-        ({"low": 1, "high": 2, "step": 0}, r"at\.step is 0; it should be greater than 0"),
+        ({"low": 1, "high": 2, "step": 0}, r"at\.step is 0; expected a value greater than 0"),
     ],
 )
 def test_invalid_range_is_rejected(given: Any, message: str) -> None:

@@ -46,7 +46,7 @@ class ScriptedEngine:
 
 
 class ListSource:
-    """Trial source with a fixed list; prunes trials below a value."""
+    """Trial source with a fixed list of trials; prunes trials with values below `min_value`."""
 
     def __init__(self, min_value: float = 0.0) -> None:
         self._remaining = list(TRIALS)
@@ -98,13 +98,13 @@ def test_failed_trial_does_not_stop_remaining_trials() -> None:
     assert source.ended[1].message == "it broke"
 
 
-def test_trial_with_dead_process_is_restarted_up_to_retries() -> None:
+def test_trial_with_dead_process_is_restarted_up_to_the_retry_limit() -> None:
     death, end = [Ended(2, "died", "killed")], [Ended(2, "completed")]
     assert run_trials(ScriptedEngine(1, t2=[death, death, end]), ListSource(), retries=2)[2] == "completed"
     assert run_trials(ScriptedEngine(1, t2=[death, death, end]), ListSource(), retries=1)[2] == "failed"
 
 
-def test_restart_of_trial_is_reported() -> None:
+def test_trial_restart_is_shown_to_observer() -> None:
     observer = RecordingObserver()
     attempts: list[list[Event]] = [[Ended(0, "died", "killed")]]
     TrialScheduler(ListSource(), ScriptedEngine(1, t0=attempts), observer, 1).run(lambda: False)
@@ -124,7 +124,7 @@ def test_decision_is_sent_after_each_evaluation() -> None:
     assert (source.ended[3].steps, source.ended[3].value) == (10, 5.0)
 
 
-def test_stop_request_starts_no_trial_and_stops_running_ones() -> None:
+def test_stop_request_stops_running_trials_and_starts_no_new_trials() -> None:
     engine = ScriptedEngine(2, t0=[[Progressed(0, 1, 9, None)] * 3], t1=[[Progressed(1, 1, 9, None)] * 3])
     answers = iter([False, False, False])
     assert run_trials(engine, ListSource(), lambda: next(answers, True)) == {}

@@ -83,34 +83,34 @@ def test_random_points_are_distinct_and_reproducible() -> None:
     assert len({str(trial.changes) for trial in first}) == 6
 
 
-def test_more_samples_than_points_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="samples is 3, but only 2 different points were found; lower samples"):
+def test_more_samples_than_distinct_points_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="samples is 3, but only 2 different points were found; reduce samples"):
         plan(sweep_config(method="random", samples=3), small_config("ppo"))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "random"}, "samples, the number of points, must be given with method: random and only then"),
-        ({"samples": 3}, "samples, the number of points, must be given with method: random and only then"),
+        ({"method": "random"}, "method: random requires samples, the number of points to draw"),
+        ({"samples": 3}, "samples can only be set with method: random"),
         ({"sweep": {}}, "sweep is {}; .*at least 1"),
-        ({"sweep": {"algorithm.lr": 3}}, r"sweep\.algorithm\.lr is 3; it should be a list of values, such as \[1e-4"),
+        ({"sweep": {"algorithm.lr": 3}}, r"sweep\.algorithm\.lr is 3; expected a list of values, such as \[1e-4"),
         (
             {"sweep": {"algorithm.lr": {"low": 1, "high": 2}}},
             "a grid needs a finite list of values: give 'algorithm.lr' a list or a step",
         ),
         ({"sweep": {"algorithm.lr": {"lo": 1}}}, r"sweep\.algorithm\.lr\.lo is not a setting.*\n.*Known in .*choices"),
-        ({"seeds": [1, 1]}, "seeds must be different integers of at least 0"),
+        ({"seeds": [1, 1]}, "expected distinct integers of at least 0"),
         (
             {"sweep": {"experiment.seed": [1, 2]}},
-            "experiment.seed cannot be changed here: give the seeds as `seeds`",
+            "'experiment.seed' cannot be changed by a sweep or study: list the seeds under `seeds`",
         ),
         (
             {"fixed": {"experiment.threads": 2}},
-            "experiment.threads cannot be changed here: each trial uses one thread",
+            "'experiment.threads' cannot be changed by a sweep or study: each trial uses one thread",
         ),
         ({"paralel_jobs": 2}, "paralel_jobs is not a setting; did you mean parallel_jobs?"),
-        ({"parallel_jobs": 0}, "parallel_jobs is 0; it should be greater than 0 .*one thread"),
+        ({"parallel_jobs": 0}, "parallel_jobs is 0; expected a value greater than 0 .*one thread"),
     ],
 )
 def test_invalid_sweep_file_is_rejected(changes: dict[str, Any], message: str) -> None:
@@ -120,7 +120,7 @@ def test_invalid_sweep_file_is_rejected(changes: dict[str, Any], message: str) -
 
 def test_invalid_value_is_rejected_before_any_trial_runs(tmp_path: Path) -> None:
     invalid = sweep_config(sweep={"algorithm.lr": [1e-3], "algorithm.gamma": [0.9, 1.5]})
-    with pytest.raises(ConfigError, match=r"with lr=0.001 gamma=1.5: algorithm\.gamma is 1.5; it should be less than"):
+    with pytest.raises(ConfigError, match=r"with lr=0.001 gamma=1.5: algorithm\.gamma is 1.5; expected a value less"):
         create_sweep(tmp_path, invalid, small_config("ppo"), datetime.now())
     misspelled = sweep_config(sweep={"algorithm.gama": [0.9]})
     with pytest.raises(ConfigError, match=r"algorithm\.gama is not a setting; did you mean gamma\?"):
@@ -159,7 +159,7 @@ def test_resume_rejects_directory_without_sweep_or_with_corrupt_plan(tmp_path: P
 
 def test_sweep_is_locked_against_other_processes(tmp_path: Path) -> None:
     made = create_sweep(tmp_path, sweep_config(), small_config("ppo"), datetime.now())
-    message = "is being trained by another process; wait for it or stop it"
+    message = "is being trained by another process; stop that process, or wait until it ends"
     with made.series.locked(), pytest.raises(RunError, match=message), made.series.locked():
         pass
 

@@ -1,4 +1,4 @@
-"""Studies with simulated trials, whose returns are a function of their settings."""
+"""Studies with simulated trials: the returns are a function of the settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def study_config(**changes: Any) -> TuneConfig:
 
 
 def simulated_return(trained: Mapping[str, Any], step: int) -> float:
-    """Return a return that is highest at a learning rate of 0.001 and grows with epochs, step and, slightly, seed."""
+    """Simulate an evaluation return: highest at a learning rate of 0.001, and growing with epochs, step and seed."""
     rate, epochs = trained["algorithm"]["lr"], trained["algorithm"]["epochs"]
     rate = rate["start"] if isinstance(rate, dict) else rate
     return (100 - 10 * (math.log10(rate) + 3) ** 2 + epochs) * step / 960 + trained["experiment"]["seed"] / 100
@@ -134,7 +134,7 @@ def run(study: Study, engine: SimulatedEngine | None = None, stopping: Callable[
 
 
 def outcomes(study: Study) -> list[tuple[Any, ...]]:
-    """Return everything stored about a study except times."""
+    """Return all stored results of a study except times."""
     return [
         (trial.number, trial.state.name, trial.params, trial.value, trial.intermediate_values)
         for trial in study.optuna_study.trials
@@ -152,7 +152,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
     return outcomes(run(new_study(tmp_path_factory.mktemp("unbroken"), parallel_jobs=2), SimulatedEngine(capacity=2)))
 
 
-def test_study_finds_better_settings_than_its_start(straight: tuple[Study, SimulatedEngine]) -> None:
+def test_study_finds_better_settings_than_its_start_point(straight: tuple[Study, SimulatedEngine]) -> None:
     study, engine = straight
     best = rank(study.completed(), "maximize")[0]
     first = study.optuna_study.trials[0]
@@ -196,7 +196,8 @@ def points(*exponents: float) -> list[dict[str, Any]]:
 
 
 def test_kill_while_storing_outcomes_does_not_change_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The third trial dips at the second evaluation. If it counted as completed, the last would not be pruned there.
+    # The return of the third trial drops at the second evaluation. If the third trial counted as completed before the
+    # fourth is evaluated, the fourth trial would not be pruned at this step.
     curves = {-1: (10, 20, 30), -2: (14, 24, 34), -3: (50, 5, 60), -4: (13, 21, 40)}
     study = new_study(tmp_path, parallel_jobs=2, n_trials=4, start=points(*curves))
 
@@ -236,7 +237,7 @@ def test_kill_before_pruning_decision_does_not_change_study(tmp_path: Path, monk
     engine = SimulatedEngine()
     resumed = run(open_study(study.series.path), engine)
     assert resumed.optuna_study.trials[2].state.name == "PRUNED"
-    assert engine.steps == {2: 600}, "not pruned before the step at which it fell behind"
+    assert engine.steps == {2: 600}, "the third trial is pruned at step 600, not earlier"
 
 
 def test_point_pruned_at_first_seed_skips_remaining_seeds(tmp_path: Path) -> None:
@@ -254,13 +255,13 @@ def test_point_pruned_at_first_seed_skips_remaining_seeds(tmp_path: Path) -> Non
     assert skipped, "no point skipped its second seed"
 
 
-def test_all_trials_complete_without_pruning(tmp_path: Path) -> None:
+def test_all_trials_complete_if_pruning_is_disabled(tmp_path: Path) -> None:
     study = run(new_study(tmp_path, pruning={"enabled": False}, n_trials=4))
     assert {trial.state.name for trial in study.optuna_study.trials} == {"COMPLETE"}
     assert not study.task(study._trials_of(0)[0]).waits_for_decision
 
 
-def test_search_continues_after_failed_trial(tmp_path: Path) -> None:
+def test_study_continues_after_failed_trial(tmp_path: Path) -> None:
     engine = SimulatedEngine()
     engine.is_broken = lambda settings: settings["algorithm"]["epochs"] == 1
     study = run(new_study(tmp_path, n_trials=3), engine)
@@ -317,7 +318,7 @@ def test_trials_with_different_rollout_sizes_are_compared_at_same_steps(tmp_path
     assert [list(trial.intermediate_values) for trial in study.optuna_study.trials] == [[300], [300, 960]]
 
 
-def test_shipped_study_starts_within_its_search_space() -> None:
+def test_shipped_study_has_a_complete_start_point_and_short_trials() -> None:
     shipped = read_series_config(TuneConfig, "ppo_tune", "studies", [])
     base = read_base(shipped, Path())
     assert set(shipped.start[0]) == set(shipped.search)
@@ -329,14 +330,14 @@ def test_shipped_study_starts_within_its_search_space() -> None:
     [
         ({"start": [{"algorithm.gamma": 1}]}, "start contains 'algorithm.gamma', which is not in search"),
         ({"start": [{"algorithm.lr": 1}]}, "start sets 'algorithm.lr' to 1, which is outside its search range"),
-        ({"search": {"algorithm.lr": 0.1}}, r"search\.algorithm\.lr is 0\.1; it should be a list of values"),
+        ({"search": {"algorithm.lr": 0.1}}, r"search\.algorithm\.lr is 0\.1; expected a list of values"),
         (
             {"search": {"training.eval_frequency": [1, 2]}},
             "cannot be searched because trials are compared at the same steps",
         ),
-        ({"search": {"experiment.seed": [1, 2]}}, "experiment.seed cannot be changed here: give the seeds as"),
-        ({"n_trials": 0}, r"n_trials is 0; it should be greater than 0 \(Number of points"),
-        ({"pruning": {"percentile": 101}}, r"pruning\.percentile is 101; it should be less than or equal to 100"),
+        ({"search": {"experiment.seed": [1, 2]}}, "'experiment.seed' cannot be changed by a sweep or study: list"),
+        ({"n_trials": 0}, r"n_trials is 0; expected a value greater than 0 \(Number of points"),
+        ({"pruning": {"percentile": 101}}, r"pruning\.percentile is 101; expected a value less than or equal to 100"),
     ],
 )
 def test_invalid_study_file_is_rejected(changes: dict[str, Any], message: str) -> None:
@@ -346,7 +347,7 @@ def test_invalid_study_file_is_rejected(changes: dict[str, Any], message: str) -
 
 def test_invalid_value_is_rejected_before_any_trial_runs(tmp_path: Path) -> None:
     invalid = study_config(search={"algorithm.gamma": {"low": 0.5, "high": 1.5}}, start=[])
-    with pytest.raises(ConfigError, match=r"with gamma=1.5: algorithm\.gamma is 1.5; it should be less than"):
+    with pytest.raises(ConfigError, match=r"with gamma=1.5: algorithm\.gamma is 1.5; expected a value less than"):
         create_study(tmp_path, invalid, small_config("ppo"), datetime.now())
     assert not list(tmp_path.iterdir())
 

@@ -24,7 +24,7 @@ from ..conftest import small_config
 
 
 class RecordedLink:
-    """Engine link that records events and returns decisions from a list; True after the end of the list."""
+    """Engine link that records events and returns decisions from a list, then True."""
 
     def __init__(self, decisions: list[bool]) -> None:
         self.events: list[Event] = []
@@ -60,7 +60,7 @@ def test_pruned_trial_is_saved_and_resumes_bit_exactly(tmp_path: Path) -> None:
     assert (finished, first.steps) == (False, [384, 672])
     assert Run.open(tmp_path / "a").checkpoints.resolve("latest") == "step_000000000672"
     finished, second = train(task(tmp_path / "a"))
-    assert (finished, second.steps) == (True, [384, 672, 960]), "a new engine may know no earlier evaluation"
+    assert (finished, second.steps) == (True, [384, 672, 960]), "earlier evaluations are sent again"
     _, straight = train(task(tmp_path / "b"))
     assert second.steps == straight.steps
     assert (tmp_path / "a/metrics.jsonl").read_bytes() == (tmp_path / "b/metrics.jsonl").read_bytes()
@@ -68,14 +68,14 @@ def test_pruned_trial_is_saved_and_resumes_bit_exactly(tmp_path: Path) -> None:
     assert newest == evaluations(RunDirectory(tmp_path / "b"), "evaluation/return")[-1][1]
 
 
-def test_decision_on_past_evaluation_stops_resumed_trial_before_its_first_step(tmp_path: Path) -> None:
+def test_resumed_trial_pruned_at_an_earlier_evaluation_trains_no_step(tmp_path: Path) -> None:
     train(task(tmp_path), True, False)
     finished, again = train(task(tmp_path), True, False)
     assert (finished, again.steps) == (False, [384, 672])
     assert json.loads((tmp_path / "status.json").read_bytes())["steps"] == 672
 
 
-def test_evaluations_use_newest_value_of_any_metric(tmp_path: Path) -> None:
+def test_evaluations_report_newest_value_of_the_given_metric(tmp_path: Path) -> None:
     rows = [{"step": 1, "loss": 5.0}, {"step": 2, "evaluation/return": 1.0}, {"step": 2, "loss": 4.0}]
     rows += [{"step": 3, "loss": 3.0}, {"step": 4, "evaluation/return": 2.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -93,7 +93,7 @@ def test_trial_locked_by_another_process_is_rejected(tmp_path: Path, monkeypatch
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """Wait for a call of `os.kill` and return its process id and signal number; no process is really killed."""
+    """Replace `os.kill`; the returned function waits for a call and returns its process id and signal number."""
     reader, writer = os.pipe()
     monkeypatch.setattr(os, "kill", lambda pid, number: os.write(writer, f"{pid} {int(number)}".encode()))
     yield lambda: os.read(reader, 100).decode()
@@ -107,7 +107,7 @@ def test_engine_link_delivers_messages_and_kills_orphaned_process(killed: Callab
     engine.send(Frame("decision", {"proceed": True}))
     assert link.wait_for_decision()
     engine.send(Frame("stop", {}))
-    assert not link.wait_for_decision(), "a trial that waits for a decision stops too"
+    assert not link.wait_for_decision(), "a stop request also ends the wait for a decision"
     asked: list[bool] = []
     link.on_stop(lambda: asked.append(True))
     assert asked == [True]

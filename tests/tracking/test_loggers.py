@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases and MLflow loggers."""
+"""Tests of the TensorBoard, Weights & Biases and MLflow loggers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rl4sys.tracking.mlflow_logger import LoggedRun, MlflowLogger
 from ..conftest import SilentObserver, small_config
 
 
-def test_tensorboard_shows_rows_and_drops_superseded_ones(tmp_path: Path) -> None:
+def test_tensorboard_drops_rows_that_a_resumed_run_replaces(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     start = time.time()
@@ -96,7 +96,7 @@ def expected(run: Run) -> dict[str, list[tuple[int, float]]]:
 
 
 @pytest.mark.filterwarnings("default")
-def test_mlflow_has_every_row_once_after_resumes(
+def test_mlflow_receives_every_row_once_despite_resumes(
     tmp_path: Path, make_loop: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
@@ -132,7 +132,7 @@ def test_unreachable_mlflow_server_does_not_stop_training(tmp_path: Path) -> Non
             logger.log(step, {"x": 1.0})
         logger.close()
     assert [note.partition(":")[0] for note in notes] == [
-        "cannot reach MLflow; training continues and retries",
+        "cannot reach MLflow; training continues, and sending is retried",
         "some rows were not sent to MLflow; they are in metrics.jsonl and are sent when the run is resumed",
     ]
 

@@ -1,4 +1,4 @@
-"""Loggers of one's own."""
+"""Tests of custom loggers from plugins."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make_run(tmp_path: Path, name: str) -> Run:
     return Run(tmp_path, parse_experiment(settings(loggers=[name])))
 
 
-def test_logger_with_step_first_is_called_in_that_order(tmp_path: Path) -> None:
+def test_log_method_with_step_as_first_argument_is_supported(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     @register_logger("ours")
@@ -76,12 +76,12 @@ def test_failing_logger_is_reported_once_and_turned_off(tmp_path: Path) -> None:
     (logger,) = make_loggers(make_run(tmp_path, "broken"), 0, notes.append)
     logger.log(5, {"x": 1.0})
     logger.log(6, {"x": 1.0})
-    assert notes == ["the logger 'broken' failed in log and is off from now on: KeyError(5)"]
+    assert notes == ["the logger 'broken' failed in log() and is turned off: KeyError(5)"]
 
 
-def test_mistakes_with_loggers_are_explained(tmp_path: Path) -> None:
+def test_invalid_loggers_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"no logger is named 'liens'; list its module under `plugins:`\. Known: none"
+        ConfigError, match=r"the logger 'liens' is not registered; add its module to `plugins:`\. Known: none"
     ):
         make_run(tmp_path, "liens")
     with pytest.raises(ConfigError, match=r"Mute, registered as 'mute', has no log\. Add them"):

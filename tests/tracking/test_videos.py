@@ -1,4 +1,4 @@
-"""Videos during training."""
+"""Tests of videos that are recorded during training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_videos_do_not_change_training(make_loop: Callable[..., TrainingLoop]) -
 
 
 def test_video_interrupted_by_stop_is_recorded_after_resume(make_loop: Callable[..., TrainingLoop]) -> None:
-    # The video is due at the same step as an evaluation; neither may be done twice.
+    # The video is due at the same step as an evaluation. The resumed run must repeat neither of them.
     straight, stopped = (make_loop("ppo", *WITH_VIDEOS, "logging.video_frequency=300") for _ in range(2))
     straight.train()
     record = stopped._video_recorder.record  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Demonstrations mixed with own experience in a `union` buffer."""
+"""Demonstrations mixed with collected experience in a `union` buffer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_demonstrations_are_half_of_each_batch_and_resume_is_exact(
     assert fingerprint(resumed) == fingerprint(straight)
 
 
-def test_demonstrations_of_wrong_shape_or_number_are_rejected(journal: Path) -> None:
+def test_dataset_with_wrong_shape_or_too_many_steps_is_rejected(journal: Path) -> None:
     def load(**of_pool: Any) -> None:
         settings = {"algorithm": {"name": "dqn"}, "environment": {"name": "x"}, "buffer": union(journal, **of_pool)}
         load_pools(parse_experiment(settings).buffer, spec)
@@ -78,8 +78,8 @@ def test_demonstrations_of_wrong_shape_or_number_are_rejected(journal: Path) -> 
         load(buffer={"size": 999})
 
 
-def test_client_cannot_name_server_files(journal: Path) -> None:
+def test_dataset_path_from_a_client_is_rejected(journal: Path) -> None:
     settings = {"algorithm": {"name": "dqn"}, "buffer": union(journal)}
-    with pytest.raises(ConfigError, match=r"buffer\.pools\.demonstrations\.dataset\.path names a file on the server"):
+    with pytest.raises(ConfigError, match=r"clients cannot set buffer\.pools\.demonstrations\.dataset\.path"):
         live_config("cache", settings, ServerConfig())
     assert live_config("cache", settings, ServerConfig(policies={"cache": settings})).buffer.type == "union"

@@ -27,7 +27,7 @@ MakeLoop = Callable[..., TrainingLoop]
 
 
 def fingerprint(loop: TrainingLoop) -> tuple[str, dict[str, bytes]]:
-    """Return the whole state of a training loop in a form that compares bit for bit."""
+    """Return the complete state of a training loop in a form that can be compared bit for bit."""
     document, arrays = split_state(loop.state())
     return json.dumps(document), {name: array.tobytes() for name, array in arrays.items()}
 
@@ -91,12 +91,12 @@ def test_resume_is_bit_exact_with_prioritized_and_disk_buffers(make_loop: MakeLo
     resumed = make_loop("dqn", run=Run.open(stopped._run.path))
     resumed.resume()
     resumed.train()
-    assert straight.progress().steps > 300, "the ring must have wrapped"
+    assert straight.progress().steps > 300, "the replay buffer must have overwritten old steps"
     assert fingerprint(resumed) == fingerprint(straight)
     assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
 
 
-def test_resume_comparison_detects_one_lost_random_number(make_loop: MakeLoop) -> None:
+def test_resume_comparison_detects_one_skipped_random_number(make_loop: MakeLoop) -> None:
     straight = make_loop("ppo")
     straight.train()
     stopped = make_loop("ppo", "training.total_timesteps=400")
@@ -157,7 +157,7 @@ def test_damaged_checkpoint_falls_back_to_the_previous_one(make_loop: MakeLoop) 
     assert fingerprint(again) == fingerprint(straight)
 
 
-def test_resume_with_only_damaged_checkpoints_lists_them(make_loop: MakeLoop) -> None:
+def test_resume_error_lists_all_damaged_checkpoints(make_loop: MakeLoop) -> None:
     loop = make_loop("ppo")
     loop.train()
     for manifest in loop._run.path.glob("checkpoints/step_*/manifest.json"):
@@ -211,7 +211,7 @@ def test_only_newest_and_best_checkpoints_are_kept(make_loop: MakeLoop) -> None:
     assert kept == {(folder / "latest").readlink().name, (folder / "best").readlink().name}
 
 
-def test_missing_device_falls_back_with_a_note(make_loop: MakeLoop) -> None:
+def test_missing_device_falls_back_to_the_cpu_with_a_note(make_loop: MakeLoop) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has the device")
     observer = SilentObserver()
@@ -242,19 +242,19 @@ def test_stop_between_rounds_saves_all_steps(make_loop: MakeLoop) -> None:
     assert json.loads((loop._run.path / "status.json").read_text())["status"] == "stopped"
 
 
-@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize("which", ["start", "first", "last"])
 def test_interrupted_evaluation_is_repeated_after_resume(
     make_loop: MakeLoop, algorithm: str, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Enough episodes that they do not all end in the first round.
-    episodes = "training.num_eval_episodes=40"
-    straight = make_loop(algorithm, episodes)
+    # With so many episodes, the evaluation takes more than one round of steps.
+    changes = ["training.num_eval_episodes=40", f"training.eval_at_start={which == 'start'}"]
+    straight = make_loop(algorithm, *changes)
     straight.train()
-    stopped = make_loop(algorithm, episodes)
+    stopped = make_loop(algorithm, *changes)
     collect = Actor.collect
 
     def collect_and_stop(self: Actor, policy: Any, version: int, steps: int) -> Any:
-        if self is not stopped._actor and (which == "first" or stopped._all_steps_taken):
+        if self is not stopped._actor and (which != "last" or stopped._all_steps_taken):
             stopped.stop()
         return collect(self, policy, version, steps)
 
@@ -270,7 +270,18 @@ def test_interrupted_evaluation_is_repeated_after_resume(
     assert resumed._run.metrics.read_bytes() == straight._run.metrics.read_bytes()
 
 
-def test_failure_in_the_last_round_fails_the_run(make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_start", [True, False])
+def test_initial_policy_is_evaluated_only_on_request(make_loop: MakeLoop, at_start: bool) -> None:
+    loop = make_loop("ppo", f"training.eval_at_start={at_start}")
+    loop.train()
+    rows = [row["step"] for row in loop._run.directory.metric_rows() if "evaluation/return" in row]
+    assert (rows[0] == 0) == at_start
+    assert len(rows) > 1
+
+
+def test_failure_in_the_last_round_marks_the_run_as_failed(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loop = make_loop("ppo", "training.total_timesteps=96")
 
     def fail(*_: Any, **__: Any) -> None:
@@ -290,7 +301,7 @@ def test_endless_evaluation_episode_is_truncated(make_loop: MakeLoop) -> None:
     assert 0 < evaluation.lengths[0] <= MAX_EVALUATION_STEPS
 
 
-def test_resume_with_lost_metrics_file_continues(make_loop: MakeLoop) -> None:
+def test_run_without_its_metrics_file_can_be_resumed(make_loop: MakeLoop) -> None:
     loop = make_loop("ppo", "training.total_timesteps=400")
     loop.train()
     loop._run.metrics.unlink()
@@ -305,7 +316,7 @@ def test_her_uses_environment_reward_and_resumes_exactly(make_loop: MakeLoop) ->
     def stop() -> None:
         stopped.stop()
 
-    changes = ["environment.name=BitFlip", "environment.wrapper=goal", "buffer.type=her", "training.eval_frequency=400"]
+    changes = ["environment.name=BitFlip", "environment.family=goal", "buffer.type=her", "training.eval_frequency=400"]
     straight = make_loop("dqn", *changes)
     straight.train()
     stopped = make_loop("dqn", *changes, observer=CallsAtRound(stop, at=20))
@@ -324,7 +335,7 @@ def test_her_uses_environment_reward_and_resumes_exactly(make_loop: MakeLoop) ->
 PIPELINE = "training.pipeline=true"
 
 
-def test_pipeline_learns_one_version_behind(make_loop: MakeLoop) -> None:
+def test_pipeline_learns_from_trajectories_of_the_previous_version(make_loop: MakeLoop) -> None:
     plain, pipelined = make_loop("ppo"), make_loop("ppo", PIPELINE)
     plain.train()
     pipelined.train()
@@ -351,7 +362,7 @@ def test_pipeline_restores_the_thread_switch_interval(make_loop: MakeLoop, monke
     assert sys.getswitchinterval() == previous
 
 
-def test_pipelined_runs_are_identical(make_loop: MakeLoop) -> None:
+def test_pipelined_runs_with_equal_seeds_are_identical(make_loop: MakeLoop) -> None:
     first, second = (make_loop("ppo", PIPELINE) for _ in range(2))
     first.train()
     second.train()
@@ -407,7 +418,5 @@ def test_error_in_the_learning_thread_is_raised(make_loop: MakeLoop) -> None:
 
 
 def test_pipeline_with_replay_buffer_is_rejected() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^training\.pipeline is for .* such as ppo; it does not support the buffer uniform$"
-    ):
+    with pytest.raises(ConfigError, match=r"^training\.pipeline does not support the buffer uniform; .* such as ppo$"):
         small_config("dqn", PIPELINE)

@@ -1,4 +1,4 @@
-"""Warm start from recorded heuristics, for every algorithm, locally and live."""
+"""Warm start from recorded decisions of a heuristic, for every algorithm, in local and live training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MakeLoop = Callable[..., TrainingLoop]
 
 
 def heuristic(spec: Spec, seen: Columns) -> Array:
-    """Return the heuristic action: the smallest allowed element, or the negated first one."""
+    """Return the actions of the heuristic: index of the smallest allowed element, or -0.8 times the first element."""
     if isinstance(spec.action, Discrete):
         return np.asarray(np.where(seen["mask"], seen["state"], np.inf).argmin(-1))
     return np.asarray(np.clip(-0.8 * seen["state"][:, :1], -1, 1))
@@ -71,7 +71,7 @@ def make_learner(name: str, spec: Spec, path: Path, **blocks: Any) -> Learner:
 
 
 def error(learner: Learner, spec: Spec) -> float:
-    """Return the error rate or distance of the greedy policy from the heuristic."""
+    """Return the error rate (discrete) or mean distance (continuous) between the greedy policy and the heuristic."""
     seen = observe(spec, np.random.default_rng(5), 500)
     action = learner.policy().greedy().act(seen, {}, Draws(0)).action
     wrong = (
@@ -145,13 +145,13 @@ def initial_policy(name: str, environment: str, journal: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])
-def test_warm_started_run_starts_with_discrete_heuristic(name: str, tmp_path: Path) -> None:
+def test_warm_started_policy_balances_cartpole_before_training(name: str, tmp_path: Path) -> None:
     policy = initial_policy(name, "CartPole-v1", write_journal(tmp_path / "journal", record(balance, 4)), tmp_path)
     assert evaluate(EnvironmentConfig(name="CartPole-v1"), policy, 5, 7).mean_return > 400
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac", "td3"])
-def test_warm_started_run_starts_with_continuous_heuristic(name: str, tmp_path: Path) -> None:
+def test_warm_started_policy_imitates_continuous_actions_before_training(name: str, tmp_path: Path) -> None:
     recorded = record(swing, 5, environment="Pendulum-v1")
     policy = initial_policy(name, "Pendulum-v1", write_journal(tmp_path / "journal", recorded[:4], PENDULUM), tmp_path)
     unseen = recorded[4].columns
@@ -183,7 +183,7 @@ def test_warm_started_run_resumes_exactly_without_its_dataset(name: str, tmp_pat
 @pytest.mark.parametrize(
     ("name", "blocks", "message"),
     [
-        ("ppo", {"network": {"actor": {"type": "gru"}}}, "single decisions, but the acting network is recurrent"),
+        ("ppo", {"network": {"actor": {"type": "gru"}}}, "single decisions, but the actor network is recurrent"),
         ("ppo", {}, r"the dataset has observations .*, but the policy has"),
     ],
 )
@@ -197,11 +197,14 @@ def test_unsupported_warm_starts_are_rejected(
 def test_warm_start_of_algorithm_without_imitation_is_rejected() -> None:
     own: Any = object()
     config = WarmStartConfig(dataset=DatasetConfig(type="journal", path="x"))
-    with pytest.raises(ConfigError, match=r"warm_start is set, but this algorithm has no imitation\(\) method"):
+    with pytest.raises(
+        ConfigError,
+        match=r"warm_start is set, but this algorithm does not support .* \(it has no imitation\(\) method\)",
+    ):
         imitate(own, config, {}, np.random.default_rng(0))
 
 
-def test_live_warm_start_equals_local_and_is_rejected_from_clients(tmp_path: Path) -> None:
+def test_live_warm_start_equals_local_one_and_is_rejected_from_clients(tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "journal", [Trajectory(0, random_columns())], SPEC)
     start = {"dataset": {"type": "journal", "path": str(journal)}, "gradient_steps": 50}
     settings = {"algorithm": {"name": "ppo"}, "warm_start": start, "seed": 5}
@@ -212,7 +215,7 @@ def test_live_warm_start_equals_local_and_is_rejected_from_clients(tmp_path: Pat
             model = client.receive("snapshot")
         with WireClient(server.address) as client:
             client.hello("thief", settings=settings)
-            assert "warm_start.dataset.path names a file on the server" in client.wait_for_refusal().message
+            assert "clients cannot set warm_start.dataset.path" in client.wait_for_refusal().message
     config = live_config("warm", settings, ServerConfig(policies={"warm": settings}))
     local = build_learner(SPEC, live_learner_config(config, "cpu"), seed=5)
     cold = local.snapshot().to_bytes()

@@ -100,7 +100,7 @@ def test_repeated_pipeline_run_is_identical(tmp_path: Path) -> None:
     assert report.steps == report.of_steps >= 400
 
 
-def test_changed_hyperparameter_is_found_at_first_update(copy: Path) -> None:
+def test_changed_hyperparameter_is_detected_at_first_update(copy: Path) -> None:
     edit(copy, "algorithm.gae_lambda=0.5")
     report = verify_path(copy)
     assert report.first[0].step == 96
@@ -110,10 +110,10 @@ def test_changed_hyperparameter_is_found_at_first_update(copy: Path) -> None:
     assert report.reasons == (
         "configs/config.yaml was changed after the run started: algorithm.gae_lambda was 0.95 and is 0.5",
     )
-    assert report.steps < report.of_steps, "it should have stopped where the metrics diverged"
+    assert report.steps < report.of_steps, "the repetition should stop at the first difference in the metrics"
 
 
-def test_changed_evaluation_setting_is_found_at_first_evaluation(copy: Path) -> None:
+def test_changed_evaluation_setting_is_detected_at_first_evaluation(copy: Path) -> None:
     edit(copy, "training.num_eval_episodes=3")
     report = verify_path(copy)
     assert report.first[0].step == 384
@@ -122,7 +122,7 @@ def test_changed_evaluation_setting_is_found_at_first_evaluation(copy: Path) -> 
     assert not [d for d in report.first if d.part == "experience"]
 
 
-def test_changed_seed_is_found_before_first_step(copy: Path) -> None:
+def test_changed_seed_is_detected_before_first_step(copy: Path) -> None:
     edit(copy, "experiment.seed=4")
     report = verify_path(copy)
     assert report.first[0].step == 0
@@ -131,7 +131,7 @@ def test_changed_seed_is_found_before_first_step(copy: Path) -> None:
     assert report.reasons == ("configs/config.yaml was changed after the run started: experiment.seed was 3 and is 4",)
 
 
-def test_changed_seed_is_found_in_experience_without_checkpoints(copy: Path) -> None:
+def test_changed_seed_is_detected_in_experience_without_checkpoints(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     (copy / "checkpoints").mkdir()
     edit(copy, "experiment.seed=4")
@@ -153,7 +153,7 @@ def flip_bit(run: Path, name: str, tensor: str) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_flipped_bit_is_found_in_its_checkpoint(copy: Path) -> None:
+def test_flipped_bit_is_detected_in_its_checkpoint(copy: Path) -> None:
     flip_bit(copy, "step_000000000288", "/learner/algorithm/networks/actor.hidden.layers.0.weight")
     report = verify_path(copy)
     assert [d.step for d in report.differences] == [288]
@@ -166,7 +166,7 @@ def test_flipped_bit_is_found_in_its_checkpoint(copy: Path) -> None:
     assert "everything after step 288 is identical" in report.reasons[0]
 
 
-def test_changed_metric_is_found_in_its_row(copy: Path) -> None:
+def test_changed_metric_is_detected_in_its_row(copy: Path) -> None:
     rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     changed = [row for row in rows if "loss/value" in row][1]
     changed["loss/value"] += 1e-9
@@ -180,7 +180,7 @@ def test_changed_metric_is_found_in_its_row(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [1, -1])
-def test_removed_metrics_row_is_found(copy: Path, removed: int) -> None:
+def test_removed_metrics_row_is_detected(copy: Path, removed: int) -> None:
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     step = json.loads(lines[removed])["step"]
     del lines[removed]
@@ -189,7 +189,7 @@ def test_removed_metrics_row_is_found(copy: Path, removed: int) -> None:
     assert [(d.step, d.name) for d in found] == [(step, "row")]
 
 
-def test_added_metrics_row_is_found(copy: Path) -> None:
+def test_added_metrics_row_is_detected(copy: Path) -> None:
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 480, "loss/policy": 0.0}\n')
     found = verify_path(copy).first
@@ -259,7 +259,7 @@ def test_shorter_repetition_is_reported_as_difference(tmp_path: Path) -> None:
     assert ("length", "continued to step 192", "ended") in {(d.name, d.recorded, d.repeated) for d in report.first}
 
 
-def test_resume_without_recorded_length_is_reported(copy: Path) -> None:
+def test_resume_without_recorded_total_timesteps_is_reported(copy: Path) -> None:
     provenance = json.loads((copy / "configs/provenance.json").read_text())
     del provenance["config"]
     provenance["resumed"] = [{"started": "2026-01-01T00:00:00"}]
@@ -297,7 +297,7 @@ def test_missing_or_corrupt_records_are_rejected(copy: Path, verification_error:
     assert "has neither metrics nor checkpoints" in verification_error(copy)
 
 
-def test_steps_without_records_are_rejected(copy: Path) -> None:
+def test_step_limit_before_first_record_is_rejected(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints/step_000000000000")
     with pytest.raises(RunError, match="no records to compare up to step 0; its first record is at step 96"):
         verify_path(copy, steps=0)

@@ -1,4 +1,4 @@
-"""Verification of policies of a server from their journal."""
+"""Verification of hosted policies from their journals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NoPipe:
 
 @pytest.fixture(scope="module")
 def trained_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run directory of a server policy after 20 episodes, with a checkpoint at the start and after every five."""
+    """Run directory of a server policy after 20 episodes, with a checkpoint at the start and after every 5 episodes."""
     path = tmp_path_factory.mktemp("live") / "served"
     write_journal(path, record(lambda state, rng: int(rng.integers(2)), 20))
     run = Run.create_at(path, live_config("served", SETTINGS, SERVER), datetime.now())
@@ -82,7 +82,7 @@ def test_policy_is_reproduced_from_its_journal(served: Path) -> None:
     assert report.not_compared[0].startswith("metrics")
 
 
-def test_changed_setting_is_found_at_first_stored_model(served: Path) -> None:
+def test_changed_setting_is_detected_at_first_stored_model(served: Path) -> None:
     edit(served, "algorithm.gamma=0.5")
     report = verify(Run.open(served))
     assert report.first[0].part == "policy"
@@ -90,7 +90,7 @@ def test_changed_setting_is_found_at_first_stored_model(served: Path) -> None:
     assert "algorithm.gamma was 0.99 and is 0.5" in report.reasons[0]
 
 
-def test_flipped_bit_is_found(served: Path) -> None:
+def test_flipped_bit_is_detected_in_its_checkpoint(served: Path) -> None:
     names = sorted(path.name for path in (served / "checkpoints").glob("step_*"))
     flip_bit(served, names[1], "/learner/algorithm/critic/output.weight")
     report = verify(Run.open(served))
@@ -98,7 +98,7 @@ def test_flipped_bit_is_found(served: Path) -> None:
     assert "is identical" in report.reasons[0]
 
 
-def test_replay_starts_at_checkpoint_if_first_rows_are_gone(served: Path) -> None:
+def test_replay_starts_at_checkpoint_if_first_rows_are_deleted(served: Path) -> None:
     delete_rows(served, 12)
     report = verify(Run.open(served))
     assert report.identical

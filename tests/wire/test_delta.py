@@ -1,4 +1,4 @@
-"""Model deltas: lossless, small for small updates, and bounded on decompression."""
+"""Model deltas: lossless, small after small updates, and with a limit for the decompressed size."""
 
 from __future__ import annotations
 

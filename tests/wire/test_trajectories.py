@@ -1,4 +1,4 @@
-"""Trajectories on the wire: lossless encoding, and rejection of invalid data before allocation."""
+"""Encoding of trajectories: lossless, with rejection of invalid data before arrays are allocated."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_trajectory_round_trip_is_bit_exact() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"obs.state": np.zeros((6, 2), np.float32)}, r"obs.state holds float32 of shape \(2,\) per step; expected"),
-        ({"obs.state": np.zeros((6, 3), np.uint8)}, "obs.state holds uint8"),
-        ({"obs.mask": np.zeros((6, 4), bool)}, "allows no action at all"),
-        ({"obs.mask": np.eye(4, dtype=bool)[[0] * 6], "action": np.full(5, 2)}, "its mask forbids"),
-        ({"action": np.full(5, 4)}, r"outside 0..3: 4..4"),
-        ({"action": np.full(5, -1)}, r"outside 0..3: -1..-1"),
+        ({"obs.state": np.zeros((6, 2), np.float32)}, r"'obs.state' is float32 of shape \(2,\) per step; expected"),
+        ({"obs.state": np.zeros((6, 3), np.uint8)}, "'obs.state' is uint8"),
+        ({"obs.mask": np.zeros((6, 4), bool)}, "an action mask of the trajectory allows no action"),
+        ({"obs.mask": np.eye(4, dtype=bool)[[0] * 6], "action": np.full(5, 2)}, "mask of its step forbids it"),
+        ({"action": np.full(5, 4)}, "range from 4 to 4; expected 0 to 3"),
+        ({"action": np.full(5, -1)}, "range from -1 to -1; expected 0 to 3"),
         ({"extra": np.zeros(5, np.float32)}, "has the columns"),
     ],
 )
@@ -73,7 +73,7 @@ def multi_discrete(**changes: object) -> Trajectory:
     return trajectory(**{**made, **changes})
 
 
-def test_multi_discrete_round_trip_fits_spec() -> None:
+def test_decoded_multi_discrete_trajectory_fits_spec() -> None:
     arrived, _ = decode_trajectory(encode_trajectory(multi_discrete(), 1))
     assert arrived.columns["action"].tolist() == [[2, 0, 1]] * 5
     check_trajectory(arrived, MULTI_DISCRETE, max_steps=100)
@@ -82,12 +82,12 @@ def test_multi_discrete_round_trip_fits_spec() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"action": np.full(5, 2)}, r"action holds int64 of shape \(\) per step; expected int64 of \(3,\)"),
-        ({"action": np.tile([2, 1, 1], (5, 1))}, r"outside 0..\[2 0 1\]: \[2 1 1\]..\[2 1 1\]"),
-        ({"action": np.tile([0, 0, -1], (5, 1))}, r"outside 0..\[2 0 1\]"),
-        ({"action": np.tile([1, 0, 1], (5, 1))}, "its mask forbids"),
-        ({"obs.mask": np.tile([True] * 4 + [False] * 2, (6, 1))}, "allows no action at all"),
-        ({"obs.mask": np.ones((6, 4), bool)}, r"obs.mask holds bool of shape \(4,\)"),
+        ({"action": np.full(5, 2)}, r"'action' is int64 of shape \(\) per step; expected int64 of shape \(3,\)"),
+        ({"action": np.tile([2, 1, 1], (5, 1))}, r"range from \[2 1 1\] to \[2 1 1\]; expected 0 to \[2 0 1\]"),
+        ({"action": np.tile([0, 0, -1], (5, 1))}, r"expected 0 to \[2 0 1\]"),
+        ({"action": np.tile([1, 0, 1], (5, 1))}, "the action mask of its step forbids it"),
+        ({"obs.mask": np.tile([True] * 4 + [False] * 2, (6, 1))}, "an action mask of the trajectory allows no action"),
+        ({"obs.mask": np.ones((6, 4), bool)}, r"'obs.mask' is bool of shape \(4,\)"),
     ],
 )
 def test_invalid_multi_discrete_action_is_rejected(changes: dict[str, np.ndarray], message: str) -> None:
@@ -100,12 +100,12 @@ def test_invalid_multi_discrete_action_is_rejected(changes: dict[str, np.ndarray
 def test_non_finite_numbers_are_rejected(column: str, bad: float) -> None:
     values = trajectory().columns[column].copy()
     values[2] = bad
-    with pytest.raises(NumericalError, match=f"column {column} is .* at step 2"):
+    with pytest.raises(NumericalError, match=f"column '{column}' is .* at step 2"):
         check_trajectory(trajectory(**{column: values}), SPEC, max_steps=100)
 
 
 def test_invalid_number_of_steps_is_rejected() -> None:
-    with pytest.raises(SpecError, match="5 steps; it should have 1 to 4"):
+    with pytest.raises(SpecError, match="5 steps; expected 1 to 4"):
         check_trajectory(trajectory(), SPEC, max_steps=4)
     with pytest.raises(SpecError, match="0 steps"):
         check_trajectory(trajectory(steps=0), SPEC, max_steps=4)
@@ -127,7 +127,7 @@ def test_column_with_wrong_size_is_rejected(column: Column) -> None:
 
 
 def test_unsupported_dtype_is_reported() -> None:
-    with pytest.raises(SpecError, match="column x has dtype complex128"):
+    with pytest.raises(SpecError, match="column 'x' has dtype complex128"):
         encode_column("x", np.zeros(2, complex))
 
 
@@ -135,7 +135,7 @@ def test_integers_beyond_signed_64_bits_are_rejected() -> None:
     content = encode_trajectory(trajectory(), 1)
     message = TrajectoryMessage.FromString(content)
     message.episode = 2**64 - 1
-    with pytest.raises(SpecError, match=r"beyond 2\*\*63"):
+    with pytest.raises(SpecError, match=r"episode or offset of the trajectory is above 2\*\*63 - 1"):
         decode_trajectory(message.SerializeToString())
 
 
@@ -159,7 +159,7 @@ def test_damaged_trajectories_raise_only_rl4sys_errors(start: int, put: bytes, c
         pass
 
 
-def test_generated_message_types_are_current(tmp_path: Path) -> None:
+def test_generated_message_files_are_up_to_date(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     subprocess.run(["bash", str(root / "scripts/generate_proto.sh"), str(tmp_path)], check=True, capture_output=True)
     for name in ("messages.pyi", "training.binpb"):

@@ -12,16 +12,19 @@ using nlohmann::json;
 /// Maximum nesting depth. Copying and printing JSON recurse once per level.
 constexpr int maxDepth = 64;
 
-/// Maximum number of values. Two bytes of text can take a hundred bytes in memory.
+/// Maximum number of values, because a value of two bytes of text can take a hundred bytes in memory.
 constexpr std::size_t maxValues = 1'000'000;
 
 /// Parser callback that limits depth and number of values.
 class SizeLimiter {
 public:
     bool operator()(int depth, json::parse_event_t event, const json&) {
-        if (depth > maxDepth) throw std::invalid_argument("it is nested too deeply");
+        if (depth > maxDepth) {
+            throw std::invalid_argument("it is nested too deeply; the maximum is " + std::to_string(maxDepth) +
+                                        " levels");
+        }
         if (event != json::parse_event_t::key && ++values_ > maxValues) {
-            throw std::invalid_argument("it contains too many values");
+            throw std::invalid_argument("it contains too many values; the maximum is " + std::to_string(maxValues));
         }
         return true;
     }

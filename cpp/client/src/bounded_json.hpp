@@ -11,10 +11,11 @@ namespace rl4sys::client {
 /// \throws std::invalid_argument if `text` is not JSON or exceeds a limit.
 nlohmann::json parseJson(std::string_view text);
 
-/// Return a prefix of `text` for error messages about untrusted input. Never splits a UTF-8 character.
+/// Return at most `most` leading bytes of `text`, for error messages that quote untrusted input. Never splits a UTF-8
+/// character.
 std::string shortened(std::string_view text, std::size_t most = 200);
 
-/// Return a parsed value as shortened JSON text.
+/// Return a value as JSON text, shortened for error messages.
 std::string quoted(const nlohmann::json& value);
 
 }  // namespace rl4sys::client

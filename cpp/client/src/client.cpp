@@ -84,7 +84,7 @@ std::size_t maxRecordingSteps(const ClientConfig& config, const TrajectoryEncode
     return std::min(config.maxTrajLength, std::max<std::size_t>(1, maxRecordingBytes / encoder.stepBytes()));
 }
 
-/// Copy a column to `values`. Returns false if its type or length differs.
+/// Copy a column to `values`. Returns false and copies nothing if the type or length of the column is wrong.
 template <typename T>
 bool readColumn(const v1::Column& column, v1::DType dtype, std::span<T> values) {
     if (column.dtype() != dtype || column.values().size() != values.size_bytes()) return false;
@@ -126,7 +126,7 @@ void Client::start() {
     if (!link_.connected()) {
         std::string reason = link_.lastProblem();
         const bool closed = reason.find("Socket closed") != reason.npos;
-        if (!config_.server.tls && closed) reason += "; if it uses TLS, see server.tls";
+        if (!config_.server.tls && closed) reason += "; if the server uses TLS, set server.tls";
         if (reason.empty()) reason = "no answer yet";
         log_(LogLevel::warning, place + " is not reachable (" + reason + "); continuing with the fallback action");
     } else if (!config_.remote && !pace_.hasModel()) {
@@ -144,7 +144,8 @@ RL4SysAction Client::decide(RL4SysTrajectory& trajectory, std::span<const float>
     return decideSlow(trajectory, observation, mask);
 }
 
-/// Decide within the current recording. Returns false if the recording is full or the policy cannot decide.
+/// Decide within the current recording, without a lock. Returns false if the recording is full or the policy cannot
+/// decide.
 bool Client::decideFast(RL4SysTrajectory& trajectory, std::span<const float> observation, std::span<const bool> mask,
                         RL4SysAction& action) {
     Episode& episode = *trajectory.episode_;
@@ -183,7 +184,7 @@ void Client::setContinuousAction(const RL4SysTrajectory& trajectory, RL4SysActio
     action.values_ = trajectory.values_;
 }
 
-/// Make `action` the latest decision of its episode; `add` turns it into a step.
+/// Mark `action` as the latest decision of the episode, which `add` may record as a step.
 void Client::bindDecision(RL4SysTrajectory& trajectory, float logProb, RL4SysAction& action) {
     Episode& episode = *trajectory.episode_;
     episode.pending = true;
@@ -195,7 +196,8 @@ void Client::bindDecision(RL4SysTrajectory& trajectory, float logProb, RL4SysAct
     action.logProb_ = logProb;
 }
 
-/// Decide in all other cases: an episode begins, a recording may be cut, or the fallback is needed.
+/// Decide in the cases that `decideFast` does not handle: a new episode, a full recording, remote inference and the
+/// fallback.
 RL4SysAction Client::decideSlow(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                 std::span<const bool> mask) {
     checkSizes(observation, mask);
@@ -232,7 +234,7 @@ RL4SysAction Client::decideRemote(RL4SysTrajectory& trajectory, std::span<const 
         if (!readable || !spec.isLegal(trajectory.acts_, mask)) error = "the action from the server is not legal";
     } else if (!readColumn(reply.action(), v1::DTYPE_FLOAT32, std::span(trajectory.values_)) ||
                !detail::allFinite(trajectory.values_)) {
-        error = "the action from the server has the wrong type or size";
+        error = "the action from the server has the wrong type or size, or is not finite";
     }
     if (error.empty() && !std::isfinite(reply.log_prob())) error = "the log-probability from the server is not finite";
     if (!error.empty()) {
@@ -258,7 +260,7 @@ RL4SysAction Client::recordRemote(RL4SysTrajectory& trajectory, std::span<const 
         episodes_.cutIfDue(*trajectory.episode_, observation, mask);
     }
     Episode& episode = *trajectory.episode_;
-    // Another thread may have received a newer version in the meantime.
+    // Another thread may have received a newer model in the meantime; record the version that made this decision.
     episode.version = model.version;
     RL4SysAction action;
     if (config_.spec.actionCount > 0) {
@@ -275,7 +277,7 @@ RL4SysAction Client::recordRemote(RL4SysTrajectory& trajectory, std::span<const 
 
 std::string Client::requestRemoteAction(std::span<const float> observation, std::span<const bool> mask,
                                         v1::ActReply& reply) {
-    // One request at a time: the next draws counter is part of the server's reply.
+    // Send one request at a time, because the server's reply contains the draws counter for the next request.
     const std::lock_guard lock(remoteMutex_);
     v1::ActRequest request;
     request.set_client_id(config_.clientId);
@@ -308,7 +310,8 @@ void Client::add(RL4SysTrajectory& trajectory, RL4SysAction& action) {
     Episode* episode = action.episode_;
     if (episode == nullptr || action.step_ != RL4SysAction::unadded) return;
     if (action.client_ != this || (trajectory.episode_ != episode && !closed_)) {
-        throw std::invalid_argument("the action belongs to another agent or another trajectory");
+        throw std::invalid_argument(
+            "the action belongs to another agent or another trajectory; add it to the trajectory it was requested for");
     }
     const bool current = episode->number.load(std::memory_order_relaxed) == action.episodeNumber_;
     if (!current || !episode->pending || episode->decisions != action.decision_) {
@@ -331,12 +334,13 @@ void Client::end(RL4SysTrajectory& trajectory, RL4SysAction& action, const Traje
                   known ? end.finalMask : std::span<const bool>(), end.truncated);
 }
 
-/// Validate all arguments before the first change, so that an error loses nothing.
+/// Validate all arguments before the first change, so that an invalid call changes nothing.
 void Client::checkEnd(const RL4SysTrajectory& trajectory, const RL4SysAction& action,
                       const TrajectoryEnd& end) const {
     const bool foreign = trajectory.client_ != nullptr && trajectory.client_.get() != this;
     if (foreign || (action.client_ != nullptr && action.client_ != this)) {
-        throw std::invalid_argument("the trajectory or the action belongs to another agent");
+        throw std::invalid_argument(
+            "the trajectory or the action belongs to another agent; end it with the agent that returned the action");
     }
     const bool differ = action.episode_ != nullptr && action.episode_ != trajectory.episode_;
     if (trajectory.episode_ != nullptr && differ && !closed_) {
@@ -356,7 +360,7 @@ void Client::abandon(Episode& episode) {
 
 void Client::reward(RL4SysAction& action, double reward) {
     if (!std::isfinite(static_cast<float>(reward))) {
-        throw std::domain_error("the reward is not a finite float32 number");
+        throw std::domain_error("a reward must be a finite float32, got " + std::to_string(reward));
     }
     if (action.step_ != RL4SysAction::unadded) {
         const bool current = action.episode_->number.load(std::memory_order_relaxed) == action.episodeNumber_;
@@ -431,7 +435,8 @@ void Client::checkSizes(std::span<const float> observation, std::span<const bool
                                     std::to_string(spec.actionCount));
     }
     if (!spec.hasLegalAction(mask)) {
-        throw std::invalid_argument("the mask allows no action; each part needs at least one legal action");
+        throw std::invalid_argument(
+            "the mask allows no action; at least one must be legal, in each dimension of a MultiDiscrete action");
     }
 }
 

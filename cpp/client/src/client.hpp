@@ -18,16 +18,17 @@
 
 namespace rl4sys::client {
 
-/// Implementation of an agent. Shared with its trajectories, so it outlives the agent while a trajectory exists.
+/// Implementation of `RL4SysAgent`. Trajectories share its ownership, so that a trajectory may outlive the agent.
 class Client : public std::enable_shared_from_this<Client> {
 public:
     Client(ClientConfig config, AgentOptions options);
     ~Client();
 
-    /// Create a client whose destructor does nothing in a forked child, which lacks its threads and connection.
+    /// Create a client. A forked child never destroys it, because the child lacks the client's threads and connection.
     static std::shared_ptr<Client> make(ClientConfig config, const AgentOptions& options);
 
-    /// Start the link and wait up to `server.timeout_seconds` for the first answer of the server.
+    /// Start the link and wait up to `server.timeout_seconds` until the server has refused this client or sent the
+    /// first model (with remote inference: until the connection is established).
     /// \throws ConfigError if the server refuses this client.
     void start();
 

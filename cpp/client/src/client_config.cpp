@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t maxIdentifierLength = 100;
 
-/// Maximum of timeouts, about 30 years: longer than any process runs and within the range of clocks.
+/// Upper limit of timeouts in seconds, about 30 years: larger values could overflow the clock.
 constexpr double maxSeconds = 1e9;
 
 /// Settings while they are read, including values that depend on other settings or on files.
@@ -36,7 +36,7 @@ struct ParsedSettings {
     fs::path folder;  ///< Absolute directory of the config file, the base of relative paths.
 };
 
-[[noreturn]] void expect(const std::string& expected) { throw std::invalid_argument(expected); }
+[[noreturn]] void reject(const std::string& expected) { throw std::invalid_argument(expected); }
 
 bool isWordByte(char byte) {
     // Accept all non-ASCII bytes as letters; the server checks the exact alphabet.
@@ -63,26 +63,28 @@ std::string toIdentifier(const Json& value) {
     const auto isAllowed = [](char byte) { return isWordByte(byte) || byte == '.' || byte == '-'; };
     if (text.empty() || !isWordByte(text.front()) || charactersIn(text) > maxIdentifierLength ||
         !std::all_of(text.begin(), text.end(), isAllowed) || !isUtf8(text)) {
-        expect("it does not have the right form (letters, digits, dot, dash and underscore)");
+        reject(
+            "expected at most 100 letters, digits, dots, dashes and underscores, starting with "
+            "a letter, digit or underscore");
     }
     return text;
 }
 
 double toTimeout(const Json& value) {
     const double seconds = toNumber(value);
-    if (!(seconds > 0)) expect("it should be greater than 0");
-    if (!(seconds <= 3600)) expect("it should be less than or equal to 3600");
+    if (!(seconds > 0)) reject("expected a value greater than 0");
+    if (!(seconds <= 3600)) reject("expected a value less than or equal to 3600");
     return seconds;
 }
 
 double toPatience(const Json& value) {
     const double seconds = toNumber(value);
-    if (!(seconds >= 0)) expect("it should be greater than or equal to 0");
+    if (!(seconds >= 0)) reject("expected a value greater than or equal to 0");
     return std::min(seconds, maxSeconds);
 }
 
 bool toRemote(const Json& value) {
-    if (value != "local" && value != "remote") expect("it should be 'local' or 'remote'");
+    if (value != "local" && value != "remote") reject("expected 'local' or 'remote'");
     return value == "remote";
 }
 
@@ -90,7 +92,7 @@ bool toRemote(const Json& value) {
 std::string homeOf(const std::string& user) {
     if (const char* home = std::getenv("HOME"); user.empty() && home != nullptr) return home;
     const passwd* entry = user.empty() ? getpwuid(getuid()) : getpwnam(user.c_str());
-    if (entry == nullptr) expect("it should be a path; the user after ~ does not exist");
+    if (entry == nullptr) reject("expected a path; the user after ~ does not exist");
     return entry->pw_dir;
 }
 
@@ -101,7 +103,7 @@ fs::path expandHome(const std::string& text) {
 }
 
 fs::path toPath(const Json& value, const fs::path& folder) {
-    if (!value.is_string() || toText(value).find('\0') != std::string::npos) expect("it should be a path");
+    if (!value.is_string() || toText(value).find('\0') != std::string::npos) reject("expected a path");
     return folder / expandHome(toText(value));
 }
 
@@ -122,7 +124,7 @@ void readTls(Block& block, TlsConfig& tls, const fs::path& folder) {
 void readServer(Block& block, ParsedSettings& parsed) {
     ServerConfig& server = parsed.settings.server;
     block.read("address", [&](const Json& value) {
-        if (toText(value).empty()) expect("it should have at least 1 character");
+        if (toText(value).empty()) reject("expected at least 1 character");
         server.address = toText(value);
     });
     block.read("token", [&](const Json& value) { server.token = toText(value); }, Null::keepsDefault);
@@ -140,7 +142,7 @@ void readOutbox(Block& block, ParsedSettings& parsed) {
     block.read("spool_bytes", integer(outbox.spoolBytes));
 }
 
-/// Read the settings that only the server validates; they are passed on unchanged.
+/// Read the learner settings. They are sent to the server, which validates them.
 void readLearner(Block& block, ParsedSettings& parsed) {
     for (const char* name : {"algorithm", "network", "buffer", "training"}) {
         block.read(name, [&](const Json& value) {
@@ -174,7 +176,7 @@ void readClient(Block& block, ParsedSettings& parsed) {
     block.read("flush_seconds", [&](const Json& value) { settings.flushSeconds = toPatience(value); });
 }
 
-/// Names of all client settings, collected by reading an empty block.
+/// Return the names of all client settings, collected by reading an empty block.
 std::vector<std::string> settingNames() {
     const Json nothing = Json::object();
     ConfigErrors none;
@@ -195,7 +197,7 @@ ParsedSettings parseSettings(const Json& content, const fs::path& folder) {
     return parsed;
 }
 
-/// Apply an override: a block replaces single settings, any other value replaces the whole value.
+/// Override the setting at `place`. A block overrides only the settings in it; any other value replaces the old value.
 void replace(Json& place, const Json& value) {
     if (!value.is_object() || !place.is_object()) {
         place = value;
@@ -204,7 +206,7 @@ void replace(Json& place, const Json& value) {
     for (const auto& [name, part] : value.items()) replace(place[name], part);
 }
 
-/// Find or create the setting with a dotted name.
+/// Return the setting with a dotted name; create it if it does not exist.
 Json& placeOf(Json& settings, const std::string& path) {
     if (!settings.is_object()) settings = Json::object();
     const std::size_t dot = path.find('.');
@@ -247,7 +249,7 @@ std::string readToken(const fs::path& path) {
 void checkToken(const std::string& token) {
     const auto isPlain = [](char c) { return ' ' <= c && c <= '~'; };
     if (std::all_of(token.begin(), token.end(), isPlain)) return;
-    throw ConfigError("server.token or its file contains other characters than printable ASCII; replace the token");
+    throw ConfigError("server.token or its file contains characters that are not printable ASCII; replace the token");
 }
 
 /// Reject ports above 65535. gRPC would truncate them to 16 bits and connect to another server.
@@ -257,7 +259,7 @@ void checkPort(const std::string& address) {
     const auto isDigit = [](char c) { return '0' <= c && c <= '9'; };
     if (port.empty() || !std::all_of(port.begin(), port.end(), isDigit)) return;
     if (port.size() <= 5 && std::stoul(port) <= 65535) return;
-    throw ConfigError("server.address is " + address + "; a port is at most 65535");
+    throw ConfigError("server.address is " + address + "; expected a port of at most 65535");
 }
 
 void checkServer(const ServerConfig& server) {
@@ -278,18 +280,19 @@ std::string learnerSettings(const ParsedSettings& parsed) {
 [[noreturn]] void refuseFallback(const Json& written, const Spec& spec) {
     if (spec.multiDiscrete.empty()) {
         const std::string last = std::to_string(spec.actionCount - 1);
-        refuse("fallback_action", written, "it should be a discrete action from 0 to " + last);
+        refuse("fallback_action", written, "expected a discrete action from 0 to " + last);
     }
     std::vector<std::size_t> last = spec.multiDiscrete;
     for (std::size_t& act : last) --act;
-    refuse("fallback_action", written, "it should be one discrete action per part, from 0 to " + Json(last).dump());
+    refuse("fallback_action", written,
+           "expected one discrete action per dimension, from 0 to " + Json(last).dump());
 }
 
 std::vector<std::int64_t> fallbackActs(const Json& written, const Spec& spec) {
     if (written.is_array() == spec.multiDiscrete.empty()) refuseFallback(written, spec);
     std::vector<std::int64_t> acts;
     for (const Json& act : written.is_array() ? written : Json::array({written})) {
-        // -1 stands for any invalid value, including those beyond int64.
+        // -1 encodes every invalid value, because some of them do not fit in int64.
         const bool small = act.is_number_unsigned() && act.get<std::uint64_t>() < spec.actionCount;
         acts.push_back(small ? act.get<std::int64_t>() : -1);
     }
@@ -309,10 +312,10 @@ std::vector<float> fallbackValues(const Json& written, const Box& box) {
         NumberArray values = toNumbers(written);
         if (values.shape == box.shape && isWithin(values.numbers, box)) return std::move(values.numbers);
     } catch (const std::invalid_argument&) {
-        // Values that are not numbers are reported like numbers out of bounds.
+        // Report values that are not numbers with the same message as numbers out of bounds.
     }
     refuse("fallback_action", written,
-           "it should be an array of shape " + Json(box.shape).dump() + " within the action's bounds");
+           "expected an array of shape " + Json(box.shape).dump() + " within the action's bounds");
 }
 
 void readFallback(ClientConfig& settings, const Json& written) {

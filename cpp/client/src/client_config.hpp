@@ -10,32 +10,35 @@
 #include "spec.hpp"
 
 /// \file
-/// Typed settings of a client. Documented in docs/config.md and in `ClientConfig` of the Python client; both clients
-/// read the same files identically.
+/// Typed settings of a client. Each setting is documented in docs/config.md. The Python client reads the same
+/// files with the same result.
 
 namespace rl4sys::client {
 
-/// TLS encryption and authentication: absolute paths of PEM files, empty if not set.
+/// The `server.tls` block: absolute paths of PEM files; empty if a file is not set.
 struct TlsConfig {
     std::string ca;
     std::string cert;
     std::string key;
 };
 
+/// The `server` block: address and credentials of the training server.
 struct ServerConfig {
     std::string address = "localhost:50051";
-    std::string token;  ///< Literal, or the first line of `token_file`; empty for none.
+    std::string token;  ///< Value of `token`, or first line of the `token_file`; empty if there is no token.
     std::optional<TlsConfig> tls;
     double timeoutSeconds = 10;
     double actTimeoutSeconds = 1;
 };
 
+/// The `outbox` block: limits of unsent trajectories in memory and on disk.
 struct OutboxConfig {
     std::size_t memoryBytes = std::size_t{64} << 20;
-    std::filesystem::path spool;  ///< Absolute; empty for the default location.
+    std::filesystem::path spool;  ///< Absolute path; empty for a directory in the system's temporary directory.
     std::size_t spoolBytes = std::size_t{256} << 20;
 };
 
+/// All settings of a client.
 struct ClientConfig {
     std::string clientId;
     std::string policyId;
@@ -48,15 +51,16 @@ struct ClientConfig {
     bool remote = false;
     std::size_t maxTrajLength = 1000;
     std::size_t sendFrequency = 1;
-    double patienceSeconds = 0;  ///< Clamped to the range of clocks, like `flushSeconds`.
-    double flushSeconds = 5;
-    std::vector<std::int64_t> fallbackActs;  ///< Legal discrete fallback action, one entry per part; empty if not set.
+    double patienceSeconds = 0;  ///< At most 1e9.
+    double flushSeconds = 5;     ///< At most 1e9.
+    std::vector<std::int64_t> fallbackActs;  ///< Discrete fallback action, one entry per dimension; empty if not set.
     std::vector<float> fallbackValues;       ///< Continuous fallback action; empty if not set.
     OutboxConfig outbox;
 };
 
-/// Read the settings in a JSON file, including older formats, with `overrides` applied.
-/// \param overrides a JSON object, or empty. Its blocks override single settings, and its names may be dotted.
+/// Read a client's JSON config file of the current or an older format and apply `overrides`.
+/// \param overrides text of a JSON object, or empty. A block overrides only the settings in it. Names may be dotted,
+///     such as `server.address`.
 /// \throws ConfigError if the file or a setting is invalid.
 ClientConfig loadClientConfig(const std::filesystem::path& path, const std::string& overrides);
 

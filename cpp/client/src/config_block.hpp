@@ -8,20 +8,20 @@
 
 namespace rl4sys::client {
 
-/// Collected errors of a file, reported together.
+/// Errors of a config file, collected to report them together.
 struct ConfigErrors {
     std::vector<std::string> lines;
-    std::vector<std::string> known;  ///< Known settings of each block that has unknown settings.
+    std::vector<std::string> known;  ///< For each block with unknown settings: a line with the valid names.
 
     /// Report all errors in one exception.
     /// \throws ConfigError if there are errors.
     void throwIfAny() const;
 };
 
-/// Treatment of a null value.
+/// Treatment of a setting with the value null.
 enum class Null { rejected, keepsDefault };
 
-/// Block of settings in a file. Readers parse the settings they know; errors are collected.
+/// Reader of a block of settings. The caller parses each setting with `read`; errors are collected in `ConfigErrors`.
 class Block {
 public:
     /// \param place dotted name of the block; empty for the whole config.
@@ -34,7 +34,7 @@ public:
     /// Parse a nested block.
     void readBlock(const std::string& name, const std::function<void(Block&)>& parse, Null null = Null::rejected);
 
-    /// Report all settings that were not read.
+    /// Add an error for each setting of the block that was not passed to `read` or `readBlock`.
     void rejectUnknown();
 
     /// Names of all settings that were passed to `read` or `readBlock`, present or not.

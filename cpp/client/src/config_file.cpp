@@ -44,7 +44,7 @@ public:
     bool key(const std::string& name) {
         Level& level = levels_.back();
         level.name = name;
-        // Dots in a name create nested blocks.
+        // Each dot in a name later creates a nested block, so limit the number of dots as well.
         if (std::count(name.begin(), name.end(), '.') > maxDepth) refuseDepth();
         if (!level.names.insert(name).second) throw ConfigError(source_ + ": " + place() + " is given twice; keep one");
         return true;
@@ -114,17 +114,19 @@ bool isFile(const fs::path& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-/// Return the path of the file `name`: next to the file that extends it, or as given.
+/// Return the path of the parent config `name`, relative to the directory of the file that extends it or to the working
+/// directory.
 fs::path findParent(const std::string& name, const fs::path& child) {
     for (const fs::path& path : {child.parent_path() / name, fs::path(name)}) {
         if (isFile(path)) return path;
     }
-    throw ConfigError(child.string() + ": extends names " + shown(name) +
+    throw ConfigError(child.string() + ": extends contains " + shown(name) +
                       ", but there is no such file; the C++ client has no shipped configs, so give the path of a "
                       "JSON file");
 }
 
-/// True if a value would replace one of these blocks by mistake, where a single setting of the block was meant.
+/// Return true if `value` would replace a whole block by mistake, such as `algorithm: ppo` instead of
+/// `algorithm.name: ppo`.
 bool replacesBlock(const std::string& dotted, const Json& value) {
     return !value.is_null() && (dotted == "algorithm" || dotted == "environment" || dotted == "network");
 }
@@ -142,6 +144,7 @@ void merge(Json& base, const Json& change, const std::string& at) {
     }
 }
 
+/// Remove `extends` from the settings and return its list of parent configs.
 Json takeParents(Json& settings, const fs::path& path) {
     const auto found = settings.find("extends");
     if (found == settings.end()) return Json::array();
@@ -149,7 +152,7 @@ Json takeParents(Json& settings, const fs::path& path) {
     settings.erase("extends");
     const auto isText = [](const Json& parent) { return parent.is_string(); };
     if (!parents.is_array() || !std::all_of(parents.begin(), parents.end(), isText)) {
-        refuse(path.string() + ": extends", parents, "it should be a list of paths");
+        refuse(path.string() + ": extends", parents, "expected a list of paths");
     }
     return parents;
 }
@@ -172,12 +175,12 @@ Json readExtended(const fs::path& path, std::vector<fs::path> children) {
 }  // namespace
 
 std::string readFile(const fs::path& path) {
-    // Opening a directory succeeds, reading it does not.
+    // A directory can be opened like a file, but not read.
     if (fs::is_directory(path)) throw std::system_error(EISDIR, std::generic_category());
     errno = 0;
     std::ifstream file(path, std::ios::binary);
     std::ostringstream content;
-    // Inserting an empty file would set the stream's fail bit.
+    // Copying the buffer of an empty file would set the fail bit of `content`.
     if (file && file.peek() != std::ifstream::traits_type::eof()) content << file.rdbuf();
     if (!file.is_open() || file.bad() || content.fail()) throw std::system_error(errno, std::generic_category());
     return std::move(content).str();
@@ -189,14 +192,15 @@ Json parseBlock(const std::string& text, const std::string& source) {
     Json::sax_parse(text, &checker);
     Json settings = Json::parse(text);
     if (!settings.is_object()) {
-        throw ConfigError(source + " holds " + shown(settings) + ", not a block of settings such as " + example);
+        throw ConfigError(source + " contains " + shown(settings) + ", not a block of settings such as " + example);
     }
     return settings;
 }
 
 Json readConfigFile(const fs::path& path) {
     if (!isFile(path)) {
-        throw ConfigError("no config file '" + path.string() + "'; confPath should name a client's JSON file");
+        throw ConfigError("no config file '" + path.string() +
+                          "'; confPath must be the path of a JSON file");
     }
     return readExtended(path, {});
 }

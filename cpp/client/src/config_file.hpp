@@ -11,7 +11,7 @@ namespace rl4sys::client {
 /// \throws std::system_error if the file cannot be read.
 std::string readFile(const std::filesystem::path& path);
 
-/// Parse a text as a block of settings; error messages refer to it as `source`.
+/// Parse a text as a block of settings. `source` is the name of the text in error messages.
 /// \throws ConfigError if the text is empty or not a JSON object, repeats a name, is nested too deeply or contains a
 ///     number that is too large.
 Json parseBlock(const std::string& text, const std::string& source);

@@ -20,21 +20,21 @@ namespace {
 constexpr std::size_t maxShownLength = 80;
 constexpr std::string_view whiteSpace = " \t\n\v\f\r";
 constexpr std::string_view digits = "0123456789";
-constexpr double beyondIntegers = 0x1p63;
+constexpr double int64Limit = 0x1p63;
 
-constexpr std::array<std::string_view, 6> yes = {"1", "on", "t", "true", "y", "yes"};
-constexpr std::array<std::string_view, 6> no = {"0", "off", "f", "false", "n", "no"};
+constexpr std::array<std::string_view, 6> trueWords = {"1", "on", "t", "true", "y", "yes"};
+constexpr std::array<std::string_view, 6> falseWords = {"0", "off", "f", "false", "n", "no"};
 
 constexpr const char* tooLarge = "the number is too large";
-constexpr const char* notBoolean = "it should be a number, not true or false";
+constexpr const char* notBoolean = "expected a number, not true or false";
 
 bool contains(std::span<const std::string_view> words, std::string_view word) {
     return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Return the number of matching characters: the longest common run, then recursively left and right of it
-/// (Ratcliff-Obershelp).
-std::size_t shared(std::string_view left, std::string_view right) {
+/// Return the number of matching characters (Ratcliff-Obershelp): the length of the longest common substring, plus the
+/// matches to its left and to its right.
+std::size_t countMatches(std::string_view left, std::string_view right) {
     std::size_t length = 0, atLeft = 0, atRight = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
         for (std::size_t j = 0; j < right.size(); ++j) {
@@ -44,15 +44,16 @@ std::size_t shared(std::string_view left, std::string_view right) {
         }
     }
     if (length == 0) return 0;
-    return length + shared(left.substr(0, atLeft), right.substr(0, atRight)) +
-           shared(left.substr(atLeft + length), right.substr(atRight + length));
+    return length + countMatches(left.substr(0, atLeft), right.substr(0, atRight)) +
+           countMatches(left.substr(atLeft + length), right.substr(atRight + length));
 }
 
-/// Similarity from 0 (nothing in common) to 1 (equal).
+/// Return the similarity of two names, from 0 (no common characters) to 1 (equal).
 double similarity(std::string_view left, std::string_view right) {
-    return 2.0 * static_cast<double>(shared(left, right)) / static_cast<double>(left.size() + right.size());
+    return 2.0 * static_cast<double>(countMatches(left, right)) / static_cast<double>(left.size() + right.size());
 }
 
+/// Return false if the lengths alone exclude a similarity of at least `least`.
 bool canReachSimilarity(std::string_view left, std::string_view right, double least) {
     const auto shorter = static_cast<double>(std::min(left.size(), right.size()));
     return 2.0 * shorter >= least * static_cast<double>(left.size() + right.size()) && shorter > 0;
@@ -69,7 +70,7 @@ std::string ungrouped(std::string_view text) {
     return result;
 }
 
-/// Remove white space, digit groups and a leading plus, which `from_chars` does not accept.
+/// Remove white space, digit separators and a leading plus sign, which `from_chars` does not accept.
 std::string plainNumber(std::string_view text) {
     std::string plain = ungrouped(trimmed(text));
     if (plain.size() > 1 && plain.front() == '+' && plain[1] != '-') plain.erase(0, 1);
@@ -85,8 +86,8 @@ std::optional<Number> read(std::string_view text) {
 }
 
 [[noreturn]] void refuseSmall(std::uint64_t least) {
-    throw std::invalid_argument(least == 0 ? "it should be greater than or equal to 0"
-                                           : "it should be greater than " + std::to_string(least - 1));
+    throw std::invalid_argument(least == 0 ? "expected a value greater than or equal to 0"
+                                           : "expected a value greater than " + std::to_string(least - 1));
 }
 
 /// Remove a fractional part that is all zeros: `5.00` becomes `5`.
@@ -104,14 +105,14 @@ std::uint64_t integerInText(std::string_view text, std::uint64_t least) {
         plain.erase(0, 1);
     }
     if (const auto integer = read<std::uint64_t>(plain)) return *integer;
-    throw std::invalid_argument("it should be a valid integer, unable to parse string as an integer");
+    throw std::invalid_argument("expected an integer");
 }
 
 std::uint64_t integerInFloat(double number, std::uint64_t least) {
     if (number != std::trunc(number)) {
-        throw std::invalid_argument("it should be a valid integer, got a number with a fractional part");
+        throw std::invalid_argument("expected an integer");
     }
-    if (std::fabs(number) >= beyondIntegers) throw std::invalid_argument(tooLarge);
+    if (std::fabs(number) >= int64Limit) throw std::invalid_argument(tooLarge);
     if (number < 0) refuseSmall(least);
     return static_cast<std::uint64_t>(number);
 }
@@ -120,7 +121,7 @@ std::uint64_t anyInteger(const Json& value, std::uint64_t least) {
     if (value.is_number_float()) return integerInFloat(value.get<double>(), least);
     if (value.is_string()) return integerInText(toText(value), least);
     if (value.is_boolean()) throw std::invalid_argument(notBoolean);
-    if (!value.is_number_integer()) throw std::invalid_argument("it should be a valid integer");
+    if (!value.is_number_integer()) throw std::invalid_argument("expected an integer");
     if (!value.is_number_unsigned() && value.get<std::int64_t>() < 0) refuseSmall(least);
     return value.get<std::uint64_t>();
 }
@@ -158,26 +159,26 @@ std::uint64_t toInteger(const Json& value, std::uint64_t least) {
 double toNumber(const Json& value) {
     if (value.is_boolean()) throw std::invalid_argument(notBoolean);
     if (value.is_number()) return value.get<double>();
-    if (!value.is_string()) throw std::invalid_argument("it should be a valid number");
+    if (!value.is_string()) throw std::invalid_argument("expected a number");
     if (const auto number = read<double>(plainNumber(toText(value)))) return *number;
-    throw std::invalid_argument("it should be a valid number, unable to parse string as a number");
+    throw std::invalid_argument("expected a number");
 }
 
 bool toFlag(const Json& value) {
     if (value.is_boolean()) return value.get<bool>();
     const std::string word = value.is_string() ? lowered(toText(value)) : "";
-    if (contains(yes, word) || value == 1) return true;
-    if (contains(no, word) || value == 0) return false;
-    throw std::invalid_argument("it should be a valid boolean, true or false");
+    if (contains(trueWords, word) || value == 1) return true;
+    if (contains(falseWords, word) || value == 0) return false;
+    throw std::invalid_argument("expected true or false");
 }
 
 const std::string& toText(const Json& value) {
-    if (!value.is_string()) throw std::invalid_argument("it should be a valid string");
+    if (!value.is_string()) throw std::invalid_argument("expected a string");
     return value.get_ref<const std::string&>();
 }
 
 const Json& toBlock(const Json& value) {
-    if (!value.is_object()) throw std::invalid_argument("it should be a block of settings");
+    if (!value.is_object()) throw std::invalid_argument("expected a block of settings");
     return value;
 }
 

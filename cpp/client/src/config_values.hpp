@@ -10,7 +10,7 @@
 
 namespace rl4sys::client {
 
-/// JSON in file order: if two names refer to one setting, the later one wins.
+/// JSON object in file order: if two names refer to the same setting, the later one is used.
 using Json = nlohmann::ordered_json;
 
 /// Return a value as JSON text, shortened for error messages.
@@ -23,8 +23,8 @@ std::string didYouMean(std::string_view word, std::span<const std::string> known
 /// \throws ConfigError with the setting, its value and the expected value.
 [[noreturn]] void refuse(const std::string& setting, const Json& value, const std::string& expected);
 
-// Conversions as lenient as those of the Python client: 5.0 and "5" are integers, "yes" is true. An invalid value
-// throws std::invalid_argument with the expected value.
+// Conversions of setting values, as lenient as in the Python client: 5.0 and "5" are integers, "yes" is true. An
+// invalid value throws std::invalid_argument; its message says which value is expected.
 
 std::uint64_t toInteger(const Json& value, std::uint64_t least = 0);
 double toNumber(const Json& value);
@@ -38,7 +38,8 @@ struct NumberArray {
     std::vector<float> numbers;
 };
 
-/// Convert a number or nested lists of equal length.
+/// Convert a number, or nested lists with equal lengths at each level.
+/// \throws std::invalid_argument if an element is not a number or the lengths differ.
 NumberArray toNumbers(const Json& value);
 
 /// Remove surrounding white space.

@@ -12,14 +12,14 @@ namespace {
 /// Target size of a message in bytes.
 constexpr std::size_t messageBytes = 1 << 20;
 
-/// Size in bytes reserved for the envelope of a message.
+/// Number of bytes reserved for the parts of a message other than its trajectories.
 constexpr std::size_t envelopeBytes = 1024;
 
 }  // namespace
 
 void WakeEvent::notify() {
     if (notified_.exchange(true)) return;
-    // Taking the lock ensures that the thread is either waiting or will see the flag.
+    // Take the lock, so that the other thread either waits already or will see the flag before it waits.
     { const std::lock_guard lock(mutex_); }
     condition_.notify_one();
 }
@@ -40,7 +40,7 @@ void Connection::onWelcome(const v1::Welcome& welcome) {
     lineage_ = welcome.lineage();
     maxMessageBytes_ = welcome.max_message_bytes();
     outbox_.acknowledge(welcome.acknowledged());
-    // Trajectories from before the connection have waited long enough.
+    // Trajectories recorded before this connection have waited long enough; send them without delay.
     sendImmediately_ = outbox_.unsentCount() > 0;
 }
 
@@ -71,7 +71,8 @@ std::uint64_t Connection::sendWaiting() {
 void Connection::dropOversized(const EncodedTrajectory& trajectory) {
     if (!std::exchange(warnedOversized_, true)) {
         log_(LogLevel::error, "a trajectory of " + std::to_string(trajectory.content.size()) +
-                                  " bytes exceeds the limit of the server and is dropped");
+                                  " bytes exceeds the limit of the server and is dropped; the limit is " +
+                                  std::to_string(maxTrajectoryBytes()) + " bytes");
     }
     outbox_.dropLast();
 }

@@ -21,15 +21,15 @@ using Clock = std::chrono::steady_clock;
 /// Maximum time that a trajectory waits to share a message with later ones, and minimum interval between reports.
 inline constexpr Seconds maxSendDelay{1.0};
 
-/// Time limit for the first message of the server.
+/// Maximum time to wait for the Welcome message of the server.
 inline constexpr Seconds welcomeTimeout{30.0};
 
-/// Event for one waiting thread; several notifications before a wait count as one.
+/// Event for one waiting thread. Several notifications before a wait are merged into one.
 class WakeEvent {
 public:
     void notify();
 
-    /// Wait for a notification since the last wait, up to `timeout`.
+    /// Wait up to `timeout` for a notification. Returns immediately if there was one since the last wait.
     void wait(Seconds timeout);
 
 private:
@@ -38,7 +38,7 @@ private:
     std::condition_variable condition_;
 };
 
-/// State of one stream to the server.
+/// One stream to the server, with its Welcome message. Selects the trajectories to send on this stream.
 class Connection {
 public:
     Connection(std::shared_ptr<Stream> stream, Outbox& outbox, std::size_t sendFrequency, Log log);
@@ -51,13 +51,13 @@ public:
 
     void onWelcome(const v1::Welcome& welcome);
 
-    /// Send all waiting trajectories without waiting for more.
+    /// Make the next `sendWaiting` send all waiting trajectories, without waiting for more of them.
     void sendImmediately() noexcept { sendImmediately_ = true; }
 
     /// Send due trajectories as long as the stream accepts messages. Returns the number of steps sent.
     std::uint64_t sendWaiting();
 
-    /// Time until a waiting trajectory is due, after which the link must check again without a notification.
+    /// Return the time after which `sendWaiting` must be called again, even without a notification.
     Seconds timeUntilDue() const;
 
 private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t word = 4;
 
-const char* const sizeMismatch = "the delta of a model does not match the size of its base";
+const char* const sizeMismatch = "the model delta does not fit its base model";
 
 class Inflater {
 public:
@@ -27,12 +27,12 @@ public:
 
     /// Inflate all of `compressed`, which must yield `size` bytes.
     std::string inflateAll(std::string_view compressed, std::size_t size) {
-        // One extra byte lets zlib reach the end of the stream or reveal excess data.
+        // With one extra byte, zlib reaches the end of a valid stream, and too long output is detected.
         std::string inflated(size + 1, '\0');
-        point(compressed, inflated);
+        setBuffers(compressed, inflated);
         const int result = inflate(&stream_, Z_FINISH);
         if (result == Z_DATA_ERROR || result == Z_NEED_DICT) {
-            throw std::invalid_argument(std::string("the delta of a model cannot be decompressed: ") + problem());
+            throw std::invalid_argument(std::string("the model delta cannot be decompressed: ") + errorText());
         }
         if (result != Z_STREAM_END || stream_.avail_out != 1) throw std::invalid_argument(sizeMismatch);
         inflated.resize(size);
@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    void point(std::string_view compressed, std::string& inflated) {
+    void setBuffers(std::string_view compressed, std::string& inflated) {
         constexpr std::size_t largest = std::numeric_limits<uInt>::max();
         if (compressed.size() > largest || inflated.size() > largest) throw std::invalid_argument(sizeMismatch);
         // zlib takes a non-const pointer but does not write through it.
@@ -50,7 +50,7 @@ private:
         stream_.avail_out = static_cast<uInt>(inflated.size());
     }
 
-    const char* problem() const { return stream_.msg == nullptr ? "it needs a dictionary" : stream_.msg; }
+    const char* errorText() const { return stream_.msg == nullptr ? "it needs a dictionary" : stream_.msg; }
 
     z_stream stream_{};
 };

@@ -8,7 +8,7 @@
 
 namespace rl4sys::client {
 
-/// Return the SHA-256 digest, 32 bytes.
+/// Return the SHA-256 digest of `content` (32 bytes).
 std::string digest(std::string_view content);
 
 /// Apply a compressed delta to `base`. Output is limited to the size of `base`, even for malicious input.

@@ -6,7 +6,8 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Drop the last step, whose outcome is unknown; its observation becomes the final one.
+/// Return the recording without the last step, whose outcome is unknown. The observation of the dropped step becomes
+/// the final observation.
 RecordingView withoutLastStep(const RecordingView& view) {
     const std::size_t steps = view.reward.size();
     const auto shorter = [](auto column, std::size_t rows) { return column.first(column.size() / rows * (rows - 1)); };
@@ -17,7 +18,8 @@ RecordingView withoutLastStep(const RecordingView& view) {
 
 }  // namespace
 
-/// Actions deferred until the lock is released; construct it before taking the lock.
+/// Notifications that are deferred until the lock is released. Construct the object before taking the lock; its
+/// destructor sends the notifications.
 class Episodes::DeferredActions {
 public:
     explicit DeferredActions(Episodes& episodes, const Episode* episode = nullptr)
@@ -34,7 +36,7 @@ public:
 
 private:
     Episodes& episodes_;
-    std::shared_ptr<const Model> model_;  ///< Keeps the old model alive until the lock is released.
+    std::shared_ptr<const Model> model_;  ///< Keeps the episode's model alive until the lock is released.
     bool wakes_ = false;
     bool warnsStale_ = false;
 };
@@ -116,10 +118,11 @@ void Episodes::onLateReward() {
     if (!pace_.countLateReward()) return;
     log_(LogLevel::warning,
          "a reward arrived after its trajectory had ended or been cut and is ignored; increase max_traj_length if "
-         "rewards are delayed. Further late rewards are only counted");
+         "rewards are delayed. Further late rewards are counted but not logged");
 }
 
-/// Move the recorded steps with their storage into a recording; the recorder continues in another storage.
+/// Close the recorder's current recording and move its storage into a `Recording`. The recorder continues in the
+/// storage of a spare recording.
 std::unique_ptr<Recording> Episodes::closeRecording(Episode& episode, std::span<const float> row,
                                                     std::span<const bool> mask) {
     std::unique_ptr<Recording> recording = outbox_.takeSpare();
@@ -155,7 +158,7 @@ void Episodes::submit(const Pace::Lock& lock, std::unique_ptr<Recording> recordi
 void Episodes::startRecording(Pace::Lock& lock, Episode& episode, DeferredActions& deferred) {
     const Seconds patience = closed_ ? Seconds::zero() : patience_;
     if (!pace_.waitUntilFresh(lock, patience) && !warnedStale_.exchange(true)) deferred.warnStale();
-    // Wake the link to report the adopted version.
+    // Wake the link, so that it reports the version that is now in use.
     if (pace_.startRecording(lock, episode)) deferred.wake();
 }
 

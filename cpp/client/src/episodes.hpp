@@ -11,7 +11,7 @@
 
 namespace rl4sys::client {
 
-/// Infrequent events of episodes: begin, cut, end, abandon, and submission of recordings to the outbox.
+/// Begins, cuts, ends and abandons episodes, and submits their recordings to the outbox.
 ///
 /// Thread-safe if each thread uses its own episodes.
 class Episodes {
@@ -23,25 +23,28 @@ public:
     /// Begin an episode with the newest model, which must exist.
     Episode& begin();
 
-    /// Cut a full recording before `row` if a cut is due and no rewards are missing; otherwise raise its limit.
+    /// Cut a full recording if a cut is due and no rewards are missing; otherwise raise its step limit. `row` is the
+    /// observation after the last step.
     ///
-    /// If another thread holds the lock, the recording continues for one step. Waits only if the recording has the
-    /// maximum length or the config sets a patience.
+    /// If another thread holds the lock, the limit is raised by one step instead of waiting, unless the recording has
+    /// the maximum length. A cut waits for a newer model if the config sets `patience_seconds`.
     void cutIfDue(Episode& episode, std::span<const float> row, std::span<const bool> mask);
 
-    /// Cut the recording before `row` unconditionally.
+    /// Cut the recording unconditionally. `row` is the observation after the last step.
     void cut(Episode& episode, std::span<const float> row, std::span<const bool> mask);
 
     /// End the episode. `row` is the observation after the last action; empty if unknown.
     void end(Episode& episode, std::span<const float> row, std::span<const bool> mask, bool truncated);
 
-    /// End an episode that cannot be continued. `row` is the observation after the last action; without it the last
-    /// step is dropped, because its outcome is unknown.
+    /// End an episode that cannot be continued. `row` is the observation after the last action. If `row` is empty, the
+    /// last step is dropped, because its outcome is unknown.
     void abandon(Episode& episode, std::span<const float> row = {}, std::span<const bool> mask = {});
 
-    /// Submit the steps of all episodes and stop waiting for newer models. No other thread may use the episodes.
+    /// Submit the steps of all running episodes. Later recordings do not wait for newer models. No other thread may use
+    /// the episodes during the call.
     void submitAll();
 
+    /// Count a reward that arrived too late, and log the first one.
     void onLateReward();
 
 private:

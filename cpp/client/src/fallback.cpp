@@ -16,7 +16,7 @@ std::string describe(const std::exception_ptr& problem) {
     } catch (const std::exception& known) {
         return known.what();
     } catch (...) {
-        return "an exception that is not std::exception";
+        return "it threw an exception that is not a std::exception";
     }
 }
 
@@ -30,7 +30,8 @@ std::string textOf(std::span<const std::int64_t> acts) {
     return text;
 }
 
-/// Return the fallback function of the host. A function for Discrete actions is wrapped to write a single part.
+/// Return the host's fallback function for discrete actions. `fallbackAct` is wrapped so that it has the signature of
+/// `fallbackActs`.
 decltype(AgentOptions::fallbackActs) actsFunction(const Spec& spec, const AgentOptions& options) {
     if (!spec.multiDiscrete.empty() || !options.fallbackAct) return options.fallbackActs;
     return [function = options.fallbackAct](std::span<const float> observation, std::span<const bool> mask,

@@ -31,7 +31,8 @@ Link::Link(ClientIdentity identity, OpenStream openStream, Outbox& outbox, Pace&
 Link::~Link() { close(); }
 
 void Link::start() {
-    // Block all signals: the host handles them, and a SIGXFSZ on this thread would end the process.
+    // Start the thread with all signals blocked: the host handles signals, and a SIGXFSZ on this thread would end the
+    // process.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -105,7 +106,7 @@ void Link::runGuarded(const std::function<void()>& part) noexcept {
             reportError(std::string("the link to the server failed and is restarted: ") + problem.what(),
                         LogLevel::error);
         } catch (const std::exception&) {
-            // Out of memory even for the log; the work is retried.
+            // There is not enough memory for a log message. The loop continues and retries the work.
         }
     }
 }
@@ -140,7 +141,7 @@ void Link::disconnect() {
     setConnected(false);
 }
 
-/// Process received messages. Returns false if the connection is over.
+/// Process received messages. Returns false if the connection has ended or must be closed.
 bool Link::handleMessages(Connection& connection) {
     while (const v1::ServerMessage* message = connection.stream().received()) {
         const bool stays = onMessage(*message, connection);
@@ -201,7 +202,7 @@ bool Link::onSnapshot(const v1::Snapshot& message, const std::string& lineage) {
     }
     requestFullModel_ = false;
     pace_.publish(heldModel_);
-    log_(LogLevel::debug, "version " + std::to_string(heldModel_->version) + " arrived");
+    log_(LogLevel::debug, "received model version " + std::to_string(heldModel_->version));
     return true;
 }
 
@@ -217,7 +218,8 @@ void Link::sendDue(Connection& connection) {
     sendReport(connection);
 }
 
-/// Send a report: immediately after a model was adopted, otherwise at most once per second and only if it changed.
+/// Send a report: immediately when a new model is in use, otherwise at most once per second and only if its content has
+/// changed.
 void Link::sendReport(Connection& connection) {
     const DecisionStatistics decisions = pace_.statistics();
     const std::uint64_t version = decisions.adoptedVersion.value_or(0);
@@ -302,7 +304,7 @@ void Link::setConnected(bool connected) {
 void Link::warnIfDropping() {
     if (outbox_.droppedSteps() == 0 || std::exchange(warnedDropping_, true)) return;
     log_(LogLevel::warning, "dropping the oldest steps: outbox and spool are full because the server is unreachable "
-                            "or too slow. Further dropped steps are only counted");
+                            "or too slow. Further dropped steps are counted but not logged");
 }
 
 /// Return the delay before the next attempt: exponential backoff with full jitter, so that the clients of a failed
@@ -324,8 +326,8 @@ void Link::waitBeforeRetry(Seconds seconds) {
     }
 }
 
-/// Send the spools of terminated instances of this client, each with its own Hello. The current instance has
-/// priority.
+/// Send the spools of terminated instances of this client one by one, each on its own stream with the Hello of its
+/// instance. Starts only after the current instance has received a model.
 void Link::sendAbandonedSpools(const Connection& connection) {
     if (!connection.welcomed() || (!identity_.hello.remote() && !pace_.hasModel())) return;
     while (!spoolSender_ && !abandonedSpools_.empty()) {
@@ -338,7 +340,7 @@ void Link::sendAbandonedSpools(const Connection& connection) {
     }
     if (!spoolSender_ || spoolSender_->advance() == SpoolSender::Progress::sending) return;
     spoolSender_.reset();
-    // Wake this thread again to check for another spool.
+    // Wake this thread again, so that it checks for another spool.
     wake();
 }
 

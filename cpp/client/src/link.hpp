@@ -33,18 +33,18 @@ public:
 
     void start();
 
-    /// Wake the thread to look for work. Never blocks.
+    /// Wake the link's thread, for example after a recording was submitted. Never blocks.
     void wake() { wakeEvent_.notify(); }
 
-    /// Wait until the server has welcomed or refused this client and, if `model` is set, has sent a model. Gives up
+    /// Wait until the server has refused or welcomed this client and, if `model` is set, has sent a model. Returns
     /// early if the server is unreachable.
     void waitUntilAnswered(Seconds timeout, bool model);
 
     /// Wait until all submitted recordings are acknowledged. Returns false on timeout.
     bool flush(Seconds timeout);
 
-    /// Request one decision from the server. Returns an error message, or an empty string on success. Fails immediately
-    /// if there is no connection.
+    /// Request one decision from the server. Returns an error message, or an empty string on success. Does not wait for
+    /// a connection if there is none.
     std::string act(const v1::ActRequest& request, Seconds timeout, v1::ActReply& reply);
 
     /// Close the connection and write unsent trajectories to disk.
@@ -100,7 +100,7 @@ private:
     std::shared_ptr<Stream> stream_;
     std::unique_ptr<Connection> connection_;
     std::vector<std::filesystem::path> abandonedSpools_;  ///< Spools of terminated processes; the oldest is last.
-    std::unique_ptr<SpoolSender> spoolSender_;            ///< Sender of the spool in transfer; null if none.
+    std::unique_ptr<SpoolSender> spoolSender_;            ///< Sender of the current abandoned spool; null if none.
     std::shared_ptr<const Model> heldModel_;
     bool requestFullModel_ = false;
     bool warnedDropping_ = false;

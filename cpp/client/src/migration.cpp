@@ -19,7 +19,7 @@ namespace {
 
 struct Rename {
     std::string_view oldName;
-    std::string_view newName;  ///< Dotted.
+    std::string_view newName;  ///< Dotted name in the current format.
 };
 
 using Names = std::span<const Rename>;
@@ -60,8 +60,8 @@ constexpr Rename communicationNames[] = {{"server_address", "server.address"}, {
 
 std::string textOf(const Json& value) { return value.is_string() ? toText(value) : value.dump(); }
 
-/// Names of settings in older formats for one algorithm. Other settings keep their names and are checked by the
-/// server.
+/// Renamed settings of one algorithm in the older formats. Settings that are not listed keep their names; the server
+/// validates them.
 struct LegacyNames {
     std::string algorithm;
     std::string_view kind;
@@ -80,11 +80,12 @@ LegacyNames legacyNamesOf(const Json& algorithm) {
     return {name, "", {}, {}, {}};
 }
 
-/// True for null, false, 0 and empty values.
+/// Return true for null, false, 0 and empty strings, lists and objects.
 bool isEmptyValue(const Json& value) {
     return value.empty() || value == false || (value.is_number() && value == 0) || value == "";
 }
 
+/// Remove a setting and return its value, or nothing if it is not present.
 std::optional<Json> extract(Json& block, const std::string& name) {
     const auto found = block.find(name);
     if (found == block.end()) return std::nullopt;
@@ -104,7 +105,7 @@ void rejectUnknown(const Json& settings, std::set<std::string> known, Words hand
 Json blockOf(const Json& settings, const std::string& name) {
     const auto found = settings.find(name);
     if (found == settings.end() || isEmptyValue(*found)) return Json::object();
-    if (!found->is_object()) refuse(name, *found, "it should be a block of settings");
+    if (!found->is_object()) refuse(name, *found, "expected a block of settings");
     return *found;
 }
 
@@ -116,7 +117,7 @@ void put(Json& settings, const std::string& dotted, const Json& value) {
         return;
     }
     if (inner.is_null()) inner = Json::object();
-    if (!inner.is_object()) refuse(dotted.substr(0, dot), inner, "it should be a block of settings");
+    if (!inner.is_object()) refuse(dotted.substr(0, dot), inner, "expected a block of settings");
     put(inner, dotted.substr(dot + 1), value);
 }
 
@@ -125,12 +126,12 @@ std::string newName(const std::string& oldName, Names names, const std::string& 
     return found == names.end() ? place + oldName : std::string(found->newName);
 }
 
-/// Copy all settings under their new names. Settings that are not in `names` keep their names, with `place` as prefix.
+/// Copy all settings under their new names. A setting that is not in `names` keeps its name, with `place` as prefix.
 void putRenamed(Json& settings, const Json& old, Names names, const std::string& place) {
     for (const auto& [name, value] : old.items()) put(settings, newName(name, names, place), value);
 }
 
-/// Create a config with all settings that need no conversion.
+/// Create a config of the current format with all old settings except those in `handled`, which need a conversion.
 Json startMigrated(const Json& old, const LegacyNames& legacy, Words handled, Names names) {
     Json settings = {{"version", configVersion}, {"algorithm", {{"name", legacy.algorithm}}}};
     Json kept = old;
@@ -148,8 +149,8 @@ void checkKind(const Json& kind, const LegacyNames& legacy) {
                       std::string(legacy.kind) + "; remove type, or choose another algorithm");
 }
 
-/// Convert the action: `act_dim` is the number of discrete actions; with `discrete: false` the length of a Box within
-/// ±act_limit.
+/// Convert `act_dim`: the number of discrete actions, or with `discrete: false` the length of a Box action within
+/// ±`act_limit`.
 void migrateAction(Json& settings, Json& parameters, const Json& limit) {
     const std::optional<Json> size = extract(parameters, "act_dim");
     const std::optional<Json> discrete = extract(parameters, "discrete");
@@ -166,7 +167,7 @@ void migrateAction(Json& settings, Json& parameters, const Json& limit) {
     settings["action"] = action;
 }
 
-/// Return the rollout size in steps; empty if a value is invalid, which is reported later.
+/// Return the rollout size in steps, or nothing if a value is invalid; the parser of the settings reports it later.
 std::optional<std::uint64_t> rolloutSize(const Json& episodes, const Json& length) {
     std::uint64_t size = 0;
     try {
@@ -178,28 +179,28 @@ std::optional<std::uint64_t> rolloutSize(const Json& episodes, const Json& lengt
 }
 
 [[noreturn]] void refuseParameter(const std::string& name, const Json& value, const std::string& expected) {
-    refuse("algorithm_parameters." + name, value, "it should be " + expected);
+    refuse("algorithm_parameters." + name, value, "expected " + expected);
 }
 
-/// True for integers and booleans, which count as integers.
+/// Return true for integers and for booleans, which are integers in Python.
 bool isWhole(const Json& value) { return value.is_number_integer() || value.is_boolean(); }
 
-/// Convert the gradient steps of actor and critic. The critic takes as many as the actor by default.
+/// Convert the gradient steps of actor and critic. By default, the critic takes as many steps as the actor.
 void migrateStepCounts(Json& settings, Json& parameters) {
     const std::optional<Json> actor = extract(parameters, "train_pi_iters");
     const std::optional<Json> critic = extract(parameters, "train_v_iters");
     if (actor && critic) {
-        if (!isWhole(*actor)) refuseParameter("train_pi_iters", *actor, "a whole number");
-        if (!isWhole(*critic)) refuseParameter("train_v_iters", *critic, "a whole number");
+        if (!isWhole(*actor)) refuseParameter("train_pi_iters", *actor, "an integer");
+        if (!isWhole(*critic)) refuseParameter("train_v_iters", *critic, "an integer");
     }
     if (actor) put(settings, "algorithm.gradient_steps", *actor);
     if (critic && critic != actor) put(settings, "algorithm.critic_gradient_steps", *critic);
 }
 
-/// Convert the rollout size and the number of gradient steps per update.
+/// Convert the rollout size and the number of gradient steps per update of PPO.
 void migrateUpdateSizes(Json& settings, Json& parameters, const LegacyNames& legacy) {
     const std::optional<Json> episodes = extract(parameters, "traj_per_epoch");
-    // Replay buffers have no rollout size.
+    // The other algorithms use replay buffers, which have no rollout size.
     if (legacy.algorithm != "ppo") return;
     if (episodes && episodes->is_number_integer()) {
         put(settings, "buffer.episodes", *episodes);
@@ -209,7 +210,7 @@ void migrateUpdateSizes(Json& settings, Json& parameters, const LegacyNames& leg
     migrateStepCounts(settings, parameters);
 }
 
-/// The first of the named parameters that is given.
+/// Return the first of the named parameters that is given, or `otherwise` if none is given.
 double numberOf(const Json& parameters, std::initializer_list<const char*> names, double otherwise) {
     for (const char* name : names) {
         const auto found = parameters.find(name);
@@ -236,7 +237,7 @@ void migrateEpsilonDecay(Json& settings, Json& parameters) {
         {{"start", start}, {"end", end}, {"steps", static_cast<std::int64_t>(steps)}});
 }
 
-/// `alpha` is a fixed temperature, or with `adaptive_alpha` the initial one.
+/// Convert `alpha`: the initial temperature if `adaptive_alpha` is set, otherwise a fixed temperature.
 void migrateTemperature(Json& settings, Json& parameters) {
     const std::optional<Json> tuned = extract(parameters, "adaptive_alpha");
     const std::optional<Json> alpha = extract(parameters, "alpha");
@@ -257,7 +258,7 @@ std::string parameterName(const std::string& oldName, const LegacyNames& legacy)
 void putParameters(Json& settings, Json parameters, const LegacyNames& legacy) {
     const bool hasTargets = legacy.parameters.data() == std::data(actorCriticParameters);
     if (hasTargets && parameters.contains("polyak")) {
-        // The share of the old weights that a target network keeps.
+        // `polyak` is the fraction of its old weights that a target network keeps, `tau` the fraction that is replaced.
         put(settings, "algorithm.tau", 1.0 - numberOf(parameters, {"polyak"}, 0.0));
         parameters.erase("polyak");
     }

@@ -13,12 +13,12 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Maximum version. The server stores versions as signed 64-bit integers.
+/// Maximum version of a model, because the server stores versions as signed 64-bit integers.
 constexpr std::uint64_t maxVersion = std::numeric_limits<std::int64_t>::max();
 
 using Shape = std::vector<std::size_t>;
 
-/// Sizes that must be equal in two specs; bounds may differ between systems with the same policy.
+/// Names and shapes of a spec that must be equal in client and model. Bounds may differ between clients of a policy.
 struct Sizes {
     std::vector<std::pair<std::string, Shape>> observation;
     std::size_t actionCount;
@@ -58,9 +58,10 @@ std::string textOf(const Sizes& sizes) {
 std::string contentOf(const v1::Snapshot& message, const std::string& lineage, const Model* held) {
     if (!message.has_delta()) return message.full();
     if (held == nullptr || held->lineage != lineage || held->version != message.delta().base_version()) {
-        throw std::invalid_argument("version " + std::to_string(message.version()) + " is a delta against version " +
+        throw std::invalid_argument("version " + std::to_string(message.version()) +
+                                    " of the model is a delta against version " +
                                     std::to_string(message.delta().base_version()) +
-                                    ", which this client does not hold");
+                                    ", which this client does not have");
     }
     return applyDelta(held->content, message.delta().compressed());
 }
@@ -68,7 +69,7 @@ std::string contentOf(const v1::Snapshot& message, const std::string& lineage, c
 void checkDigest(const std::string& content, const v1::Snapshot& message) {
     if (digest(content) == message.digest()) return;
     throw std::invalid_argument("version " + std::to_string(message.version()) +
-                                " of the model is damaged: its digest differs");
+                                " of the model is damaged: its digest does not match");
 }
 
 void checkVersion(std::uint64_t version) {

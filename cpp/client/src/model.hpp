@@ -18,13 +18,13 @@ struct Model {
     std::string lineage;
     std::uint64_t version = 0;
     std::uint64_t stepsToNextUpdate = unlimitedSteps;  ///< Number of steps until the next update is due.
-    std::uint64_t learnedSequence = 0;        ///< Highest sequence of this client in the training data.
-    std::shared_ptr<const Program> program;   ///< Null if the server makes the decisions.
+    std::uint64_t learnedSequence = 0;        ///< Highest sequence number of this client that was trained on.
+    std::shared_ptr<const Program> program;   ///< Null with remote inference.
     std::string content;                      ///< Bytes of the snapshot, the base of the next delta.
     std::string digest;
 };
 
-/// Read the model in a message.
+/// Build the model of a Snapshot message. A delta is applied to `held`, the previous model of this client.
 /// \throws std::invalid_argument if the model is damaged, has another spec, or is a delta against another model than
 ///     `held`.
 std::shared_ptr<const Model> readModel(const v1::Snapshot& message, const std::string& lineage, const Model* held,

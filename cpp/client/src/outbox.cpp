@@ -11,17 +11,18 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Minimum capacity in bytes of the queue to the link's thread, even if `memory_bytes` is smaller.
+/// Minimum capacity in bytes of the queue of recordings to encode, even if `memory_bytes` is smaller.
 constexpr std::size_t minIncomingBytes = 4 << 20;
 
-/// Limits of the pool of recordings for reuse: large enough for a steady host to allocate nothing, small after a long
-/// outage.
+/// Limits of the pool of reusable recordings. The pool is large enough that a host with a steady load allocates
+/// nothing, but is bounded, so that the memory used during a long outage is freed.
 constexpr std::size_t maxSpares = 64;
 constexpr std::size_t maxSpareBytes = 4 << 20;
 
 constexpr std::size_t maxEncodedPerCall = 256;
 
-/// True for errors of a full disk or file, for which dropping older trajectories or starting another file can help.
+/// Return true if the error means that the disk or the file is full. Dropping older trajectories or starting another
+/// file can then help.
 bool isFull(const std::error_code& problem) {
     return problem == std::errc::no_space_on_device || problem == std::errc::file_too_large ||
            problem == std::error_code(EDQUOT, std::generic_category());
@@ -78,7 +79,7 @@ std::unique_ptr<Recording> Outbox::takeSpare() {
 
 bool Outbox::encodeIncoming() {
     bool urgent = false;
-    // The number is bounded, so that a fast host cannot keep the link from sending and receiving.
+    // The number per call is bounded, so that a fast host cannot keep the link from sending and receiving.
     for (std::size_t count = 0; count < maxEncodedPerCall; ++count) {
         std::unique_ptr<Recording> recording = nextIncoming();
         if (!recording) break;
@@ -110,7 +111,7 @@ std::vector<const EncodedTrajectory*> Outbox::nextBatch(std::size_t maxBytes) {
 
 void Outbox::acknowledge(std::uint64_t sequence) {
     const auto isKnown = [&] { return !stored_.empty() && stored_.front().trajectory.sequence <= sequence; };
-    // Refilling may read trajectories the server already has, and no later acknowledgement would cover them.
+    // Refilling may read trajectories up to `sequence`. Remove them here, because no other acknowledgement may follow.
     do {
         while (isKnown()) acknowledged_ += removeOldest();
         spool_->removeUpTo(sequence);
@@ -157,7 +158,7 @@ std::unique_ptr<Recording> Outbox::nextIncoming() {
     return incoming_.pop();
 }
 
-/// Keep the recording for `takeSpare`. If it is not kept, it is freed after the lock is released.
+/// Keep the recording for `takeSpare` if the pool has room. Otherwise it is freed after the lock is released.
 void Outbox::recycle(std::unique_ptr<Recording> recording) {
     const std::lock_guard guard(mutex_);
     const bool light = spares_.count() == 0 || spares_.bytes() + recording->bytes <= maxSpareBytes;
@@ -168,7 +169,7 @@ std::optional<std::string> Outbox::tryEncode(const Recording& recording) const {
     try {
         return encode_(recording);
     } catch (const std::exception& problem) {
-        // One invalid trajectory must not stop the host or other trajectories.
+        // One invalid recording must not stop the host or the other recordings.
         log_(LogLevel::error, std::string("a trajectory could not be encoded and is dropped: ") + problem.what());
         return std::nullopt;
     }
@@ -180,7 +181,7 @@ void Outbox::store(EncodedTrajectory trajectory) {
     while (!fitsInMemory(trajectory)) {
         if (trySpool(trajectory)) return;
         if (unwritable_ && spool_->waitingSteps() > 0) {
-            // The disk is unwritable but holds older trajectories; making room would drop all of them.
+            // The disk is not writable but contains older trajectories. Making room in memory would drop all of them.
             dropped_ += trajectory.steps;
             return;
         }
@@ -189,7 +190,8 @@ void Outbox::store(EncodedTrajectory trajectory) {
     addToMemory(std::move(trajectory), false);
 }
 
-/// True if memory has room. False while older trajectories exist only on disk, to keep the order.
+/// Return true if memory has room. Returns false while older trajectories exist only on disk, because trajectories are
+/// sent in order.
 bool Outbox::fitsInMemory(const EncodedTrajectory& trajectory) const noexcept {
     if (spool_->waitingSteps() > 0) return false;
     return memoryBytes_ == 0 || memoryBytes_ + trajectory.content.size() <= limit_;
@@ -231,7 +233,8 @@ void Outbox::addToMemory(EncodedTrajectory trajectory, bool onDisk) {
     stored_.push_back({std::move(trajectory), onDisk});
 }
 
-/// Read trajectories from disk while memory has room, and at least one, so that every trajectory is sent.
+/// Read trajectories from disk while memory has room. If memory is empty, one is read even if it exceeds the limit, so
+/// that every trajectory is sent.
 void Outbox::refillFromDisk() {
     while (memoryBytes_ == 0 || memoryBytes_ < limit_) {
         std::optional<EncodedTrajectory> trajectory = spool_->readNext();
@@ -240,7 +243,7 @@ void Outbox::refillFromDisk() {
     }
 }
 
-/// Return the smallest index from which on all trajectories that are only in memory fit on disk.
+/// Return the smallest index in `stored_` such that all trajectories from there on that are not on disk fit on disk.
 std::size_t Outbox::firstThatFitsOnDisk() const noexcept {
     std::size_t needed = 0;
     std::size_t first = stored_.size();
@@ -255,7 +258,8 @@ std::size_t Outbox::firstThatFitsOnDisk() const noexcept {
 
 void Outbox::writeToDisk() {
     const std::size_t first = firstThatFitsOnDisk();
-    // Segments are read in the order of their first sequence, and these trajectories precede the last segment.
+    // Do not append to the last segment: segments are read in the order of their first sequence number, and
+    // trajectories in memory are older.
     spool_->closeSegment();
     for (std::size_t i = 0; i < stored_.size(); ++i) {
         if (stored_[i].onDisk) {

@@ -41,12 +41,12 @@ private:
     std::size_t bytes_ = 0;
 };
 
-/// Trajectories waiting to be sent or acknowledged. They are kept in memory, then on disk; beyond both limits the
-/// oldest are dropped.
+/// FIFO queue of trajectories that the server has not acknowledged. If the memory limit is reached, trajectories are
+/// written to disk; if the disk limit is reached too, the oldest trajectories are dropped.
 ///
-/// FIFO. Older trajectories are in memory, newer ones on disk. Trajectories are read back when memory empties and
-/// stay on disk until acknowledged. `put`, `takeSpare` and the counters are thread-safe; everything else belongs to
-/// the link's thread.
+/// The oldest trajectories are in memory, newer ones on disk. When memory has room again, trajectories are read from
+/// disk; their files are kept until the server has acknowledged them. `put`, `takeSpare` and the counters are
+/// thread-safe; all other methods are called by the link's thread only.
 class Outbox {
 public:
     /// Function that encodes a recording as a trajectory message. Called on the link's thread.
@@ -55,12 +55,12 @@ public:
     /// \param spool spool for the trajectories on disk; trajectories that it already contains are sent first.
     Outbox(std::size_t memoryBytes, std::unique_ptr<Spool> spool, Encode encode, Log log);
 
-    /// Queue a recording. If the link does not keep up, the oldest queued recording is dropped.
+    /// Queue a recording for encoding. If the queue exceeds its limit, the oldest queued recordings are dropped.
     ///
     /// Allocates nothing and waits neither for the disk nor for the link.
     void put(std::unique_ptr<Recording> recording);
 
-    /// Return a used recording whose buffers can be filled again; null if there is none.
+    /// Return an encoded recording for reuse of its buffers; null if there is none.
     std::unique_ptr<Recording> takeSpare();
 
     /// Encode and store queued recordings, up to a fixed number per call. Returns true if one of them is urgent.
@@ -69,14 +69,14 @@ public:
     /// True if recordings wait for `encodeIncoming`.
     bool hasIncoming();
 
-    /// Return the next trajectories to send, at most `maxBytes` in total but at least one if any waits. The pointers
-    /// are valid until the outbox changes.
+    /// Return the next trajectories to send, at most `maxBytes` in total, but at least one if there is one. The
+    /// pointers are valid until the outbox changes.
     std::vector<const EncodedTrajectory*> nextBatch(std::size_t maxBytes);
 
     /// Mark all unacknowledged trajectories as unsent, for a new connection.
     void rewind() noexcept { sent_ = 0; }
 
-    /// Remove the trajectories up to `sequence`, which the server has acknowledged.
+    /// Remove all trajectories up to sequence number `sequence`, because the server has acknowledged them.
     void acknowledge(std::uint64_t sequence);
 
     /// Drop the last trajectory of the latest batch, because it cannot be sent.

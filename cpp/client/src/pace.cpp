@@ -8,7 +8,8 @@ namespace rl4sys::client {
 
 namespace {
 
-/// Maximum number of entries for sent recordings. Later ones, for example during an outage, are merged into the last.
+/// Maximum number of `SentSteps` entries. Further recordings, for example during an outage, are merged into the last
+/// entry.
 constexpr std::size_t maxSentEntries = 1024;
 
 /// Number of episodes for which capacity is reserved, so that the decision path does not allocate.
@@ -29,7 +30,7 @@ void Pace::publish(std::shared_ptr<const Model> model) {
     {
         const std::lock_guard lock(mutex_);
         if (model_ && model_->lineage != model->lineage) {
-            // A new lineage: earlier trajectories went to another learner.
+            // With a new lineage, earlier trajectories were sent to another learner.
             sent_.clear();
             sentSteps_ = 0;
         }
@@ -150,7 +151,7 @@ bool Pace::waitFor(Seconds timeout, const std::function<bool()>& condition) {
 }
 
 void Pace::notifyWaiters() {
-    // Taking the lock orders the change before the next evaluation of a waiting condition.
+    // Take the lock, so that a waiting thread either evaluates its condition after the change or is notified.
     { const std::lock_guard lock(mutex_); }
     changed_.notify_all();
 }
@@ -163,11 +164,12 @@ std::uint64_t Pace::unlearnedSteps() const {
 
 bool Pace::isTooStale() const {
     if (!model_ || !maxStaleness_) return false;
-    // Divide instead of multiply: the value from the server may be arbitrarily large.
+    // Divide, because a product could overflow: the server may send arbitrarily large values.
     return unlearnedSteps() / model_->stepsToNextUpdate > *maxStaleness_;
 }
 
-/// Give the recording its share of the steps until the next update.
+/// Set the step limit of the recording: the number of steps until the next update, divided by the number of running
+/// episodes.
 void Pace::setStepLimit(Episode& episode) {
     const std::uint64_t present = unlearnedSteps();
     const std::uint64_t wanted = cutAt_ > present ? cutAt_ - present : 1;

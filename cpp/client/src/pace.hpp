@@ -17,7 +17,7 @@ namespace rl4sys::client {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Decision counters and the model in use.
+/// Counters of decisions and models, and the model version in use.
 struct DecisionStatistics {
     std::uint64_t decisions = 0;
     std::uint64_t fallbackDecisions = 0;
@@ -28,10 +28,11 @@ struct DecisionStatistics {
 
 /// Decides when recordings are cut and which model an episode uses.
 ///
-/// *Unlearned* steps are those the newest model was not trained on: sent recordings and recordings in progress. When
-/// their number makes the next update due, all recordings in progress are cut so that the update includes them. A
-/// newer model also cuts them, so that it is used immediately. One lock guards all state and is held briefly. Methods
-/// with a `Lock` parameter require that the caller holds it, which makes several calls atomic.
+/// *Unlearned* steps are steps that the newest model was not trained on: those of sent recordings and of recordings in
+/// progress. When there are enough of them for the next update, all recordings in progress are cut, so that the update
+/// includes them. A newer model also cuts all recordings in progress, so that it is used immediately. One lock guards
+/// all state and is held briefly. The caller of a method with a `Lock` parameter holds the lock, so that a sequence of
+/// calls is atomic.
 class Pace {
 public:
     using Lock = std::unique_lock<std::mutex>;
@@ -41,19 +42,19 @@ public:
 
     Lock lock() { return Lock(mutex_); }
 
-    /// Try to take the lock. The result is false if another thread holds the lock.
+    /// Try to take the lock without waiting. The returned lock is empty (false) if another thread holds it.
     Lock tryLock() { return Lock(mutex_, std::try_to_lock); }
 
-    /// Make `model` the newest. Recordings in progress are cut at their next request.
+    /// Make `model` the newest model. Recordings in progress are cut at the next decision of their episodes.
     void publish(std::shared_ptr<const Model> model);
 
-    /// True if `model` is newer than the current one or of another lineage.
+    /// Return true if `model` is newer than the current model or of another lineage.
     bool isNewer(const Model& model) const;
 
-    /// Newest model; null before the first.
+    /// Return the newest model; null if no model has arrived.
     std::shared_ptr<const Model> model() const;
 
-    /// True if a model has arrived. Lock-free.
+    /// Return true if a model has arrived. Lock-free.
     bool hasModel() const noexcept { return hasModel_.load(std::memory_order_relaxed); }
 
     /// Maximum number of steps in a recording.
@@ -69,20 +70,20 @@ public:
     /// time.
     bool startRecording(const Lock& lock, Episode& episode);
 
-    /// Decide if a full recording is cut now; otherwise its limit is raised.
+    /// Return true if a full recording should be cut now; otherwise raise its step limit.
     bool shouldCut(const Lock& lock, Episode& episode);
 
-    /// Assign the next sequence number to a closed recording and mark it urgent if the learner needs it for an
-    /// update.
+    /// Assign the next sequence number to a closed recording, and mark the recording as urgent if it makes the
+    /// learner's next update due.
     void assignSequence(const Lock& lock, Recording& recording);
 
     /// End the episode and make its object available for reuse.
     void endEpisode(const Lock& lock, Episode& episode);
 
-    /// Give the episode a new number, which invalidates earlier decisions.
+    /// Give the episode a new number, so that actions selected before can no longer be added or rewarded.
     void renumber(const Lock& lock, Episode& episode);
 
-    /// Episodes in progress.
+    /// Return all episodes in progress.
     std::vector<Episode*> runningEpisodes(const Lock& lock) const;
 
     /// Wait while another step would be too stale for training. Returns false on timeout.
@@ -93,7 +94,7 @@ public:
     void countFallback() noexcept { fallbackDecisions_.fetch_add(1, std::memory_order_relaxed); }
     DecisionStatistics statistics() const;
 
-    /// Wait for a model of at least `version`. Returns false on timeout.
+    /// Wait until a model of at least `version` has arrived. Returns false on timeout.
     bool waitForModel(Seconds timeout, std::uint64_t version);
 
     /// Wait until `condition` holds; it is evaluated after each change, with the lock held. Returns its last value.

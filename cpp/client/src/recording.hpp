@@ -8,9 +8,9 @@
 
 namespace rl4sys::client {
 
-/// Recorded steps between two cuts, on the way from the decision path to the link, in the storage of the recorder.
+/// Recorded steps between two cuts, passed from a host thread to the link's thread together with their storage.
 ///
-/// An intrusive list node, so a handover allocates nothing. Reused after encoding.
+/// Node of an intrusive list, so that queues allocate nothing. The object is reused after encoding.
 struct Recording {
     std::unique_ptr<Recording> next;
     Recorder::Storage storage;

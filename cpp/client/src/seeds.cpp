@@ -12,7 +12,7 @@ using Pool = std::array<Word, 4>;
 
 constexpr Word folded(Word value) noexcept { return value ^ (value >> 16); }
 
-/// Hash of numpy's SeedSequence; its constant changes with every word.
+/// Hash function of numpy's SeedSequence. Its constant changes after every hashed word.
 class Hash {
 public:
     constexpr Hash(Word constant, Word multiplier) noexcept : constant_(constant), multiplier_(multiplier) {}
@@ -33,7 +33,8 @@ constexpr Word mixed(Word left, Word right) noexcept { return folded(0xca01f9ddU
 constexpr Word lowWord(std::uint64_t value) noexcept { return static_cast<Word>(value); }
 constexpr Word highWord(std::uint64_t value) noexcept { return static_cast<Word>(value >> 32); }
 
-/// Mix the seed over all words of the pool. The 0 that numpy appends to the seed is equal to the zero padding.
+/// Mix the seed into all words of the pool, as `SeedSequence([seed, 0])` does. The second entropy word, 0, is equal to
+/// the zero padding of the pool.
 constexpr Pool mixedPool(std::uint64_t seed) noexcept {
     Hash hash(0x43b0d7e5U, 0x931e8875U);
     Pool pool = {lowWord(seed), highWord(seed), 0, 0};

@@ -20,11 +20,11 @@ using nlohmann::json;
 
 constexpr const char* format = "rl4sys.snapshot.1";
 
-/// Maximum size of the weights of all operations relative to the stored weights. Repeated names are cheap to write but
-/// cost memory.
+/// Maximum total size of the weights that the operations use, as a multiple of the size of the stored weights. Without
+/// this limit, a small file could refer to the same weights many times and use much memory.
 constexpr std::size_t maxWeightReuse = 4;
 
-/// Operation with the names of its weights.
+/// Operation as written in a snapshot, with the names of its weights instead of their values.
 struct ParsedOperation {
     std::string name;
     std::vector<std::string> weights;
@@ -36,8 +36,8 @@ struct ParsedOperation {
 
 using ParsedProgram = std::vector<ParsedOperation>;
 
-/// Read an input number. Its range is checked before the conversion, because large unsigned values would wrap around to
-/// the number of the mask.
+/// Read the value number of an input. The range is checked before the conversion, because a large unsigned value could
+/// wrap around to -1, the number of the mask.
 std::int64_t readInput(const json& value) {
     const bool wraps = value.is_number_unsigned() && value.get<std::uint64_t>() > maxOperations;
     if (value.is_number_integer() && !wraps) {
@@ -81,8 +81,8 @@ void checkOperation(const ParsedOperation& operation) {
                                     quoted(operation.weights));
     }
     if (!hasValidOptions(operation, kind)) {
-        throw std::invalid_argument(operation.name + " takes finite " + quoted(kind.options) + " as options, got " +
-                                    quoted(operation.options));
+        throw std::invalid_argument(operation.name + " takes the options " + quoted(kind.options) +
+                                    ", all finite; got " + quoted(operation.options));
     }
 }
 
@@ -155,8 +155,8 @@ void checkChecksum(const TensorFile& file) {
 
 Tensor tensorOf(const ParsedOperation& operation, const std::string& name, const ArrayView& array) {
     if (array.dtype != "F32") {
-        throw std::invalid_argument(operation.name + " takes weights of F32; '" + shortened(name) + "' is of " +
-                                    array.dtype);
+        throw std::invalid_argument(operation.name + " takes weights of dtype F32, but '" + shortened(name) +
+                                    "' has dtype " + array.dtype);
     }
     Tensor tensor{array.shape, std::vector<float>(array.bytes.size() / sizeof(float))};
     // The data pointer of an empty vector may be null.
@@ -180,8 +180,8 @@ void checkUses(const ParsedProgram& program, const Arrays& arrays) {
     for (const ParsedOperation& operation : program) {
         for (const std::string& name : operation.weights) taken += arrays.at(name).bytes.size();
         if (taken > maxWeightReuse * present) {
-            throw std::invalid_argument("the operations of a policy take more than " + std::to_string(maxWeightReuse) +
-                                        " times the weights in its snapshot");
+            throw std::invalid_argument("the operations of a policy use more than " + std::to_string(maxWeightReuse) +
+                                        " times the size of the weights in its snapshot");
         }
     }
 }
@@ -203,16 +203,16 @@ std::size_t actionNumbers(const Spec& spec) { return spec.actionCount > 0 ? spec
 
 void checkHeadDrawsActions(const ParsedOperation& head, const Spec& spec) {
     if ((head.role() == Role::discreteHead) == (spec.actionCount > 0)) return;
-    const std::string space = spec.actionCount > 0 ? "Discrete " : "Box ";
-    throw std::invalid_argument("the head " + head.name + " does not produce actions of " + space +
-                                std::to_string(actionNumbers(spec)));
+    const std::string space = spec.actionCount > 0 ? "discrete actions" : "Box elements";
+    throw std::invalid_argument("the head " + head.name + " does not fit the action space of " +
+                                std::to_string(actionNumbers(spec)) + " " + space);
 }
 
 void checkParts(const Program& program, const Spec& spec) {
     const bool same = program.multiDiscrete() != spec.multiDiscrete.empty() &&
                       std::ranges::equal(program.parts(), spec.parts());
     if (!program.discrete() || same) return;
-    throw std::invalid_argument("the head and the spec have different discrete actions: " +
+    throw std::invalid_argument("the head and the spec have different numbers of discrete actions per dimension: " +
                                 quoted(json(std::vector(program.parts().begin(), program.parts().end()))) + " and " +
                                 quoted(json(std::vector(spec.parts().begin(), spec.parts().end()))));
 }
@@ -221,7 +221,7 @@ void checkOutputs(const Program& program, const Spec& spec) {
     const std::size_t given = program.discrete() ? program.outputSize() : program.actionSize();
     if (given == actionNumbers(spec)) return;
     throw std::invalid_argument("the program outputs " + std::to_string(program.outputSize()) +
-                                " values for an action space of " + std::to_string(actionNumbers(spec)));
+                                " values, but the action space needs " + std::to_string(actionNumbers(spec)));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::string listOfDtypes() {
     return list;
 }
 
-/// True if the block has the required name and otherwise only optional ones.
+/// Return true if the block contains the required setting and no settings other than the optional ones.
 bool hasOnly(const Json& block, std::string_view required, const Names& optional) {
     const auto isKnown = [&](const auto& item) { return item.key() == required || optional.contains(item.key()); };
     const auto items = block.items();
@@ -41,7 +41,7 @@ bool isCount(const Json& value) { return value.is_number_unsigned() && value > 0
 std::vector<std::size_t> shapeOf(const Json& written, const std::string& at) {
     const Json lengths = written.is_array() ? written : Json::array({written});
     if (lengths.empty() || !std::all_of(lengths.begin(), lengths.end(), isCount)) {
-        refuse(at, written, "it should be a size such as 8, or a shape such as [84, 84, 4]");
+        refuse(at, written, "expected a size such as 8, or a shape such as [84, 84, 4]");
     }
     return lengths.get<std::vector<std::size_t>>();
 }
@@ -52,7 +52,7 @@ std::vector<float> boundOf(const Json& written, float otherwise, const std::stri
     try {
         bound = toNumbers(written).numbers;
     } catch (const std::invalid_argument&) {
-        refuse(at, written, "it should be a number, or a list of them");
+        refuse(at, written, "expected a number or a list of numbers");
     }
     const auto isFirst = [&](float value) { return value == bound.front(); };
     if (!bound.empty() && std::all_of(bound.begin(), bound.end(), isFirst)) return {bound.front()};
@@ -75,7 +75,7 @@ Box checked(const Box& box, const std::string& at) {
 
 std::string dtypeOf(const Json& written, const std::string& at) {
     const bool known = written.is_string() && std::find(dtypes.begin(), dtypes.end(), toText(written)) != dtypes.end();
-    if (!known) refuse(at + ".dtype", written, "it should be one of " + listOfDtypes());
+    if (!known) refuse(at + ".dtype", written, "expected one of " + listOfDtypes());
     return toText(written);
 }
 
@@ -86,7 +86,7 @@ Box observationBox(const Json& written, const std::string& at) {
         return checked(box, at);
     }
     if (!hasOnly(written, "shape", {"dtype", "low", "high"})) {
-        refuse(at, written, "its block takes shape and optionally dtype, low and high");
+        refuse(at, written, "expected a block with shape and optionally dtype, low and high");
     }
     box.dtype = dtypeOf(written.value("dtype", Json("float32")), at);
     box.shape = shapeOf(written["shape"], at);
@@ -108,7 +108,7 @@ void readObservation(Spec& spec, const Json& written) {
 void readAction(Spec& spec, const Json& written) {
     if (written.is_object()) {
         if (!hasOnly(written, "size", {"low", "high"})) {
-            refuse("action", written, "its block takes size and optionally low and high");
+            refuse("action", written, "expected a block with size and optionally low and high");
         }
         spec.action.shape = shapeOf(written["size"], "action.size");
         readBounds(spec.action, written, "action");
@@ -118,7 +118,7 @@ void readAction(Spec& spec, const Json& written) {
     const Json counts = written.is_array() ? written : Json::array({written});
     if (counts.empty() || !std::all_of(counts.begin(), counts.end(), isCount)) {
         refuse("action", written,
-               "it should be the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size "
+               "expected the number of discrete actions, a list of numbers (MultiDiscrete), or a block with size "
                "(Box)");
     }
     if (written.is_array()) {
@@ -128,7 +128,8 @@ void readAction(Spec& spec, const Json& written) {
     }
 }
 
-/// Derive the mask from the action space; its size in the file is ignored.
+/// Add the action mask as an observation. The size of the mask follows from the action space; a size in the file is
+/// ignored.
 void addMask(Spec& spec) {
     if (spec.actionCount == 0) {
         throw ConfigError("mask is true, but the action is continuous; only discrete actions can be masked");
@@ -142,7 +143,7 @@ void addMask(Spec& spec) {
                           : !sizes.observation.is_null() ? "action is"
                                                          : "observation and of action are";
     throw ConfigError(std::string("the size of ") + subject +
-                      " missing from the config. Write it there or in AgentOptions::settings, such as "
+                      " missing from the config. Give both sizes in the config or in AgentOptions::settings, such as "
                       R"({"observation": 8, "action": 4} (length of the observation, number of discrete actions))");
 }
 

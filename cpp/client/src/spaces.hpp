@@ -5,7 +5,7 @@
 
 namespace rl4sys::client {
 
-/// Observation and action settings of a client's config; null if not given.
+/// Settings of a client's config that define the observation and action spaces; null if not given.
 struct Sizes {
     const Json& observation;
     const Json& action;

@@ -35,7 +35,7 @@ std::string toText(const std::vector<std::size_t>& shape) { return json(shape).d
 
 void checkShape(const std::vector<std::size_t>& shape) {
     require(shape.size() <= maxAxes,
-            "a box of " + std::to_string(shape.size()) + " axes; it can have " + std::to_string(maxAxes));
+            "a box has " + std::to_string(shape.size()) + " axes; the maximum is " + std::to_string(maxAxes));
     std::size_t numbers = 1;
     for (const std::size_t length : shape) {
         const bool fits = length <= maxElements && (numbers *= length) <= maxElements;
@@ -49,7 +49,8 @@ void checkBound(const std::string& name, const std::vector<float>& bound, float 
                 " takes 1 or " + std::to_string(box.size()));
     const auto boundsNothing = [never](float value) { return std::isnan(value) || value == never; };
     require(std::none_of(bound.begin(), bound.end(), boundsNothing),
-            name + " of a box holds NaN or the wrong infinity, which bounds nothing; leave it out for no bound");
+            name + " of a box holds NaN or " + (never > 0 ? "inf" : "-inf") + "; omit " + name +
+                " for an unbounded box");
 }
 
 json boundToJson(const std::vector<float>& bound) {
@@ -106,7 +107,7 @@ Spec specFromJson(const json& value) {
             parts.push_back(sizeFromJson(part));
         }
         require(!parts.empty() && std::ranges::count(parts, 0U) == 0,
-                "a multi-discrete space needs at least 1 part with at least 1 action each");
+                "a MultiDiscrete space needs at least 1 dimension, and at least 1 action per dimension");
         spec.setMultiDiscrete(std::move(parts));
     } else {
         spec.action = boxFromJson(action);
@@ -132,7 +133,7 @@ std::size_t Box::size() const noexcept {
 }
 
 void Box::check() const {
-    require(std::ranges::count(dtypes, dtype) > 0, "a box of unknown type " + shortened(dtype));
+    require(std::ranges::count(dtypes, dtype) > 0, "a box has the unknown dtype '" + shortened(dtype) + "'");
     checkShape(shape);
     checkBound("low", low, infinity, *this);
     checkBound("high", high, -infinity, *this);
@@ -197,7 +198,7 @@ void Spec::check() const {
     require(actionCount > 0, "an action mask needs a discrete action space, and this one is continuous");
     require(mask->second.dtype == "bool" && mask->second.shape == std::vector{actionCount},
             "the mask is " + mask->second.dtype + " of shape " + toText(mask->second.shape) +
-                "; it should be bool of [" + std::to_string(actionCount) + "]");
+                "; expected bool of shape [" + std::to_string(actionCount) + "]");
 }
 
 json Spec::toJson() const {

@@ -32,7 +32,7 @@ public:
 
     std::string message(int problem) const override {
         return static_cast<SpoolError>(problem) == SpoolError::inUse
-                   ? "the spool is used by another process"
+                   ? "the spool is in use by another process"
                    : "the directory or one of its parents belongs to another user";
     }
 };
@@ -60,7 +60,7 @@ std::error_code writeAll(const FileDescriptor& file, std::string_view bytes) {
     return {};
 }
 
-/// Read from `position` until `bytes` is full. Returns false if the file ends before.
+/// Read from `position` until `bytes` is full. Returns false on an error or if the file is too short.
 bool readAll(const FileDescriptor& file, std::span<char> bytes, std::uint64_t position) {
     while (!bytes.empty()) {
         const ssize_t count = retryOnEintr(
@@ -78,7 +78,7 @@ std::optional<std::uint64_t> sizeOfFile(const FileDescriptor& file) {
     return static_cast<std::uint64_t>(status.st_size);
 }
 
-/// Header of a frame: little-endian, packed.
+/// Header of a frame, stored packed and little-endian.
 struct Header {
     static constexpr std::size_t size = 20;
     using Bytes = std::array<char, size>;
@@ -154,7 +154,8 @@ bool isOwnedByUser(const fs::path& path) {
     return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::getuid();
 }
 
-/// Create a directory for this user only. In a world-writable parent, an existing one must belong to this user.
+/// Create a directory for this user only. An existing directory is accepted, but in a world-writable parent only if it
+/// belongs to this user.
 std::error_code makePrivateDirectory(const fs::path& directory) {
     if (::mkdir(directory.c_str(), 0700) == 0) return {};
     const std::error_code problem = lastError();
@@ -164,8 +165,8 @@ std::error_code makePrivateDirectory(const fs::path& directory) {
     return {};
 }
 
-/// True if no other user can have created the directory or one of its parents. Its content is sent in the name of this
-/// user.
+/// Return true if no other user can have created the directory or one of its parents. Other directories are not read,
+/// because the client would send their trajectories in the name of this user.
 bool isPathTrusted(const fs::path& directory) {
     std::error_code problem;
     fs::path path;
@@ -177,7 +178,7 @@ bool isPathTrusted(const fs::path& directory) {
     return !problem;
 }
 
-/// Create the directory and its parents.
+/// Create the directory and its parents for this user only.
 std::error_code makePrivateDirectories(const fs::path& directory) {
     std::error_code problem;
     fs::path path;
@@ -201,7 +202,7 @@ std::error_code writeHello(const fs::path& path, std::string_view hello) {
     return file ? writeAll(file, hello) : lastError();
 }
 
-/// Return the entries of a directory, as far as they can be read.
+/// Return the paths in a directory; after an error, only those read so far.
 std::vector<fs::path> listDirectory(const fs::path& directory) {
     std::vector<fs::path> paths;
     std::error_code problem;
@@ -315,7 +316,8 @@ fs::path Spool::markRefused() {
     return aside;
 }
 
-/// Read the headers of a segment, up to the first incomplete one; empty if the file cannot be opened.
+/// Create the `Segment` of an existing file and count its steps, up to the first incomplete frame. Returns nothing if
+/// the file cannot be opened.
 std::optional<Spool::Segment> Spool::scan(fs::path path) {
     const FileDescriptor file = openFile(path, O_RDONLY);
     const std::optional<std::uint64_t> size = sizeOfFile(file);
@@ -331,12 +333,12 @@ std::optional<Spool::Segment> Spool::scan(fs::path path) {
     return segment;
 }
 
-/// Read one frame; empty if it is damaged.
+/// Read the frame at `position`. Returns nothing if the frame is damaged.
 std::optional<EncodedTrajectory> Spool::read(const Segment& segment, std::uint64_t position) {
     const FileDescriptor file = openFile(segment.path, O_RDONLY);
     const std::optional<Header> header = Header::readFrom(file, position);
     if (!header || header->steps > segment.steps) return std::nullopt;
-    // Check before allocating: the length in a damaged header may be anything.
+    // Check before allocating: the length in a damaged header may be arbitrarily large.
     if (position + Header::size + header->length > segment.size) return std::nullopt;
     EncodedTrajectory trajectory{header->sequence, header->steps, std::string(header->length, '\0')};
     if (!readAll(file, trajectory.content, position + Header::size)) return std::nullopt;
@@ -344,7 +346,7 @@ std::optional<EncodedTrajectory> Spool::read(const Segment& segment, std::uint64
     return trajectory;
 }
 
-/// Lock and read the directory of a terminated process. Returns false on failure.
+/// Lock the directory of a terminated process and read its Hello and segments. Returns false on failure.
 bool Spool::takeOver() {
     std::error_code ignored;
     if (!isPathTrusted(directory_) || !fs::is_regular_file(directory_ / helloName, ignored)) return false;
@@ -365,7 +367,7 @@ bool Spool::takeOver() {
     return true;
 }
 
-/// Open the segment for the next trajectory.
+/// Open a new segment for the next trajectory, unless the current one has room.
 std::error_code Spool::openSegmentFor(std::uint64_t sequence) {
     const std::uint64_t largest = std::clamp<std::uint64_t>(maxBytes_ / segmentsPerSpool, 1, maxSegmentBytes);
     if (writing_ && segments_.back().size >= largest) closeSegment();
@@ -390,7 +392,7 @@ std::error_code Spool::openDirectory() {
     if (!problem) problem = acquireLock();
     if (problem) return problem;
     problem = writeHello(directory_ / helloName, hello_);
-    // Trajectories without a Hello could never be sent, so the next trajectory tries to write it again.
+    // Without a Hello, trajectories could never be sent. Release the lock, so that the next `append` writes it again.
     if (problem) releaseLock();
     return problem;
 }
@@ -405,7 +407,7 @@ std::error_code Spool::acquireLock() {
     return {};
 }
 
-/// Unlock explicitly: a forked child may still have the file open.
+/// Release the lock explicitly, because closing the file is not enough if a forked child still has it open.
 void Spool::releaseLock() {
     if (lock_) ::flock(lock_.number(), LOCK_UN);
     lock_ = FileDescriptor();
@@ -419,7 +421,7 @@ void Spool::closeDamagedSegment() {
     segments_.pop_back();
 }
 
-/// Continue reading with the next segment, because this one is finished or damaged.
+/// Stop reading the current segment, because it is finished or damaged. Unread steps are counted as lost.
 void Spool::skipSegment() {
     Segment& segment = segments_[reading_];
     if (segment.steps > 0) {
@@ -429,7 +431,7 @@ void Spool::skipSegment() {
     }
     ++reading_;
     position_ = 0;
-    // Frames that were appended to a damaged segment could not be read.
+    // Frames appended to this segment would never be read, so the next trajectory starts another one.
     if (reading_ == segments_.size()) closeSegment();
 }
 
@@ -443,7 +445,7 @@ std::vector<fs::path> spoolDirectories(const fs::path& home) {
     for (fs::path& path : listDirectory(home)) {
         std::error_code problem;
         const fs::file_time_type changed = fs::last_write_time(path, problem);
-        // Refused directories have an extension.
+        // Skip refused spools: their directories have the extension .refused.
         if (!problem && !path.has_extension()) candidates.emplace_back(changed, std::move(path));
     }
     std::ranges::sort(candidates);

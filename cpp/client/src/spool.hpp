@@ -31,13 +31,13 @@ struct EncodedTrajectory {
     bool operator==(const EncodedTrajectory&) const = default;
 };
 
-/// Reasons for not using an existing directory.
+/// Reasons why an existing directory cannot be used as a spool.
 enum class SpoolError { inUse = 1, foreignOwner };
 
 /// Convert to an error code. The standard library finds this function by argument-dependent lookup.
 std::error_code make_error_code(SpoolError problem) noexcept;
 
-/// Owning file descriptor.
+/// File descriptor that is closed by the destructor.
 class FileDescriptor {
 public:
     FileDescriptor() noexcept = default;
@@ -53,15 +53,15 @@ private:
     int number_ = -1;
 };
 
-/// FIFO queue of trajectories on disk. Single-threaded, except for `bytes` and `lostSteps`. Destruction without `close`
-/// leaves the files as after a crash.
+/// FIFO queue of trajectories on disk. Not thread-safe, except for `bytes` and `lostSteps`. If the object is destroyed
+/// without `close`, the files stay on disk as after a crash.
 class Spool {
 public:
     /// Create an empty spool. No file is created before the first trajectory.
     Spool(std::filesystem::path directory, std::size_t maxBytes, std::string hello);
 
-    /// Open the spool of a terminated process for reading; null if the process is alive, or the spool is empty or
-    /// unreadable.
+    /// Open the spool of a terminated process for reading. Returns null if the process is alive, or if the spool is
+    /// empty or unreadable.
     static std::unique_ptr<Spool> openAbandoned(const std::filesystem::path& directory);
 
     /// Serialized Hello message of the process that wrote this spool.
@@ -76,19 +76,19 @@ public:
     /// Append a trajectory. An error leaves the spool unchanged.
     std::error_code append(const EncodedTrajectory& trajectory);
 
-    /// Make the next trajectory start a new segment.
+    /// Close the current segment; the next trajectory starts a new one.
     void closeSegment();
 
     /// Read the oldest unread trajectory. It stays on disk until `removeUpTo`.
     std::optional<EncodedTrajectory> readNext();
 
-    /// Delete the segments that were read and contain no sequence above `sequence`.
+    /// Delete the segments that were read and contain no trajectory after sequence number `sequence`.
     void removeUpTo(std::uint64_t sequence);
 
-    /// Release the directory. It is deleted if no segment is left.
+    /// Release the lock of the directory. The directory is deleted if it contains no segments.
     void close();
 
-    /// Rename the directory, so that no client sends it again, and release it. Returns the new path.
+    /// Rename the directory, so that no client sends the spool again, and release the lock. Returns the new path.
     std::filesystem::path markRefused();
 
     /// Size on disk in bytes.
@@ -132,7 +132,8 @@ private:
     std::atomic<std::uint64_t> lostSteps_ = 0;
 };
 
-/// Directories that may contain spools of terminated processes, oldest first; open them with `Spool::openAbandoned`.
+/// Return the directories in `home` that may be spools of terminated processes, oldest first. Open them with
+/// `Spool::openAbandoned`.
 std::vector<std::filesystem::path> spoolDirectories(const std::filesystem::path& home);
 
 }  // namespace rl4sys::client

@@ -18,10 +18,10 @@ SpoolSender::SpoolSender(std::unique_ptr<Spool> spool, const OpenStream& openStr
     : spool_(*spool), outbox_(memoryBytes, std::move(spool), rejectRecording, log), log_(std::move(log)) {
     v1::ClientMessage first;
     if (!first.mutable_hello()->ParseFromString(spool_.hello())) {
-        markRefused("its hello message cannot be parsed");
+        markRefused("its Hello message cannot be parsed");
         return;
     }
-    // Remote clients receive no models; only acknowledgements are needed here.
+    // Connect as a client with remote inference: the server then sends acknowledgements, but no models.
     first.mutable_hello()->set_remote(true);
     connection_ = std::make_unique<Connection>(openStream(std::move(wake)), outbox_, 1, log_);
     connection_->stream().send(std::move(first));
@@ -32,7 +32,7 @@ SpoolSender::~SpoolSender() {
     try {
         outbox_.persist();
     } catch (const std::exception&) {
-        // Out of memory: trajectories already on disk remain for the next process.
+        // Without memory, trajectories cannot be written; those already on disk are sent by the next process.
     }
 }
 
@@ -45,7 +45,7 @@ SpoolSender::Progress SpoolSender::advance() {
     if (connection_->stream().ended()) return Progress::lost;
     if (Clock::now() - lastMessageAt_ > welcomeTimeout) {
         if (!connection_->welcomed()) return Progress::lost;
-        markRefused("the server did not acknowledge it");
+        markRefused("the server did not acknowledge its trajectories in time");
         return Progress::done;
     }
     connection_->sendWaiting();

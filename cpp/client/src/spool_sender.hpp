@@ -8,16 +8,16 @@
 
 namespace rl4sys::client {
 
-/// Sends the spool of a terminated client instance over its own stream, next to the main connection.
+/// Sends the spool of a terminated client instance on a separate stream, at the same time as the main connection.
 class SpoolSender {
 public:
     enum class Progress {
-        sending,
-        done,  ///< All trajectories are acknowledged and deleted, or the server refused the spool.
-        lost,  ///< The connection failed; the rest stays on disk.
+        sending,  ///< Some trajectories are not acknowledged yet.
+        done,     ///< All trajectories are acknowledged, or the spool was refused.
+        lost,     ///< The connection failed; trajectories without acknowledgement stay on disk.
     };
 
-    /// \param wake called when `advance` has something to do.
+    /// \param wake function that is called when `advance` should be called again.
     SpoolSender(std::unique_ptr<Spool> spool, const OpenStream& openStream, std::function<void()> wake, Log log);
     ~SpoolSender();
 

@@ -59,7 +59,7 @@ public:
         : endpoint_(endpoint), wake_(std::move(wake)), stub_(v1::Training::NewStub(endpoint.connect())) {
         endpoint_.addCredentials(context_);
         stub_->async()->Connect(&context_, this);
-        // Required because reads and writes are started outside of the reactor's callbacks.
+        // gRPC requires a hold if reads and writes are started outside of the reactor's callbacks.
         AddHold();
         StartRead(&incoming_);
         StartCall();
@@ -129,14 +129,14 @@ private:
     }
 
     void OnDone(const grpc::Status& status) override {
-        // Notify under the lock: the stream may be destroyed as soon as its end is visible.
+        // Notify under the lock: another thread may destroy the stream as soon as `end_` is set and the lock is free.
         const std::lock_guard lock(mutex_);
         end_ = StreamEnd{kindOf(status.error_code()), status.error_message()};
         wake_();
         done_.notify_all();
     }
 
-    /// Allow gRPC to finish the call. No more reads or writes are started.
+    /// Allow gRPC to finish the call. Afterwards, no more reads or writes are started.
     void releaseHold(std::unique_lock<std::mutex>&) {
         if (std::exchange(open_, false)) RemoveHold();
     }

@@ -19,20 +19,23 @@ struct StreamEnd {
     std::string message;
 };
 
-/// Connection to a server, used by the thread that opened it. Only the destructor and `act` block.
+/// Bidirectional stream to a server. Used only by the thread that opened it, except for `act`. Only the destructor and
+/// `act` block.
 class Stream {
 public:
     virtual ~Stream() = default;
 
-    /// True if `send` can take a message now.
+    /// Return true if a message can be sent now.
     virtual bool ready() const = 0;
+    /// Start to send a message. Requires `ready`.
     virtual void send(v1::ClientMessage message) = 0;
 
-    /// Received message; null if there is none. The next message is read after `consume`.
+    /// Return the received message; null if there is none. The next message is read only after `consume`.
     virtual const v1::ServerMessage* received() = 0;
+    /// Discard the received message and read the next one.
     virtual void consume() = 0;
 
-    /// Reason for the end of the stream; empty while it is open.
+    /// Return the reason for the end of the stream; empty while the stream is open.
     virtual std::optional<StreamEnd> ended() const = 0;
 
     /// Request one decision from the server. Thread-safe; blocks up to `timeout`. Returns an error message, or an empty
@@ -40,7 +43,8 @@ public:
     virtual std::string act(const v1::ActRequest& request, Seconds timeout, v1::ActReply& reply) = 0;
 };
 
-/// Factory of streams. A stream calls `wake` after each received message, completed write and at its end.
+/// Function that opens a stream. The stream calls `wake` after each received message, after each completed write and at
+/// its end.
 using OpenStream = std::function<std::unique_ptr<Stream>(std::function<void()> wake)>;
 
 /// Return a factory of gRPC streams to the server in the config.

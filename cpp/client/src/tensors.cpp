@@ -42,10 +42,14 @@ std::uint64_t headerLength(std::string_view blob) {
 
 std::string_view headerText(std::string_view blob) {
     const std::uint64_t length = headerLength(blob);
-    if (blob.size() < prefix || length > std::min(blob.size() - prefix, maxHeaderBytes)) {
+    if (blob.size() < prefix || length > blob.size() - prefix) {
         throw std::invalid_argument("not a safetensors file: " + std::to_string(blob.size()) +
-                                    " bytes cannot hold the header of " + std::to_string(length) +
-                                    " bytes given in its prefix");
+                                    " bytes cannot contain the declared header of " + std::to_string(length) +
+                                    " bytes");
+    }
+    if (length > maxHeaderBytes) {
+        throw std::invalid_argument("not a safetensors file: its header has " + std::to_string(length) +
+                                    " bytes; the maximum is " + std::to_string(maxHeaderBytes));
     }
     return blob.substr(prefix, length);
 }
@@ -64,13 +68,13 @@ json parseHeader(std::string_view text) {
 
 Metadata readMetadata(const json& value) {
     if (!value.is_object()) {
-        throw std::invalid_argument("the metadata of a safetensors file is an object, got " + quoted(value));
+        throw std::invalid_argument("the metadata of a safetensors file must be a JSON object, got " + quoted(value));
     }
     Metadata metadata;
     for (const auto& [name, text] : value.items()) {
         if (!text.is_string()) {
-            throw std::invalid_argument("the metadata of a safetensors file is text, got " + quoted(text) + " as '" +
-                                        shortened(name) + "'");
+            throw std::invalid_argument("the metadata entry '" + shortened(name) +
+                                        "' of a safetensors file must be a string, got " + quoted(text));
         }
         metadata.emplace(name, text.get<std::string>());
     }
@@ -94,7 +98,7 @@ std::string dtypeOf(const json& entry) {
     return known ? found->get<std::string>() : "";
 }
 
-/// Size in bytes, saturated at the maximum.
+/// Return the size of an array in bytes, or the maximum of std::size_t if the size overflows.
 std::size_t bytesOf(const ArrayView& array) {
     constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
     std::size_t bytes = itemSizes().at(array.dtype);
@@ -117,24 +121,24 @@ ArrayView viewOf(std::string_view values, const std::string& name, const json& e
     const std::size_t first = range->front();
     const std::size_t end = range->back();
     if (first > end || end > values.size() || end - first != bytesOf(view)) {
-        throw std::invalid_argument("array '" + shortened(name) + "' claims " + std::to_string(bytesOf(view)) +
-                                    " bytes at " + std::to_string(first) + ".." + std::to_string(end) + " of " +
-                                    std::to_string(values.size()));
+        throw std::invalid_argument("array '" + shortened(name) + "' needs " + std::to_string(bytesOf(view)) +
+                                    " bytes, but its data_offsets are " + std::to_string(first) + " and " +
+                                    std::to_string(end) + " in " + std::to_string(values.size()) + " bytes of data");
     }
     view.bytes = values.substr(first, end - first);
     return view;
 }
 
-/// Overlapping views would let a small file claim any amount of memory when copied.
+/// Reject overlapping arrays: a small file could otherwise require a large amount of memory when its arrays are copied.
 void checkSharedBytes(const Arrays& arrays, std::size_t size) {
     std::size_t total = 0;
     for (const auto& [name, array] : arrays) total += array.bytes.size();
     if (total <= size) return;
-    throw std::invalid_argument("the arrays of a safetensors file overlap: they take " + std::to_string(total) +
-                                " of " + std::to_string(size) + " bytes");
+    throw std::invalid_argument("the arrays of a safetensors file overlap: they need " + std::to_string(total) +
+                                " bytes, but the file has " + std::to_string(size) + " bytes of data");
 }
 
-/// Compact ASCII, like `json.dumps` in Python.
+/// Return compact JSON with escaped non-ASCII characters, like `json.dumps` in Python.
 std::string asciiJson(const json& value) { return value.dump(-1, ' ', true); }
 
 std::string headerFor(const Arrays& arrays, const Metadata& metadata) {

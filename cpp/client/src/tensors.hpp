@@ -7,13 +7,13 @@
 #include <vector>
 
 /// \file
-/// Encoder and decoder of safetensors files: `rl4sys.tensors` in Python.
+/// Encoder and decoder of safetensors files. The Python module is `rl4sys.tensors`.
 
 namespace rl4sys::client {
 
 /// View of one array in a safetensors file.
 struct ArrayView {
-    std::string dtype;  ///< Name in safetensors, such as F32.
+    std::string dtype;  ///< Name of the dtype in safetensors, such as F32.
     std::vector<std::size_t> shape;
     std::string_view bytes;  ///< Little-endian, C order, unaligned.
 };
@@ -30,7 +30,7 @@ struct TensorFile {
 /// \throws std::invalid_argument if `blob` is not a safetensors file.
 TensorFile decodeTensors(std::string_view blob);
 
-/// Encode arrays and metadata with UTF-8 names; the bytes are identical to those of the Python encoder.
+/// Encode arrays and metadata. Names are UTF-8. The bytes are identical to those of the Python encoder.
 std::string encodeTensors(const Arrays& arrays, const Metadata& metadata);
 
 }  // namespace rl4sys::client

@@ -44,7 +44,7 @@ T converted(float value) noexcept {
     }
 }
 
-/// Copy the columns of each row from `first` on, converted to type T.
+/// Copy `size` elements of each row, starting at element `first`, converted to type T.
 template <typename T>
 void copyPart(std::span<const float> rows, std::size_t width, std::size_t first, std::size_t size,
               std::string& bytes) {
@@ -79,7 +79,7 @@ const Type& typeOf(const std::string& name) {
         {"uint16", {v1::DTYPE_UINT16, &copyPart<std::uint16_t>}},
         {"uint32", {v1::DTYPE_UINT32, &copyPart<std::uint32_t>}}};
     const auto found = types.find(name);
-    if (found == types.end()) throw std::invalid_argument("unsupported dtype on the wire: " + name);
+    if (found == types.end()) throw std::invalid_argument("observations of dtype '" + name + "' cannot be sent");
     return found->second;
 }
 
@@ -145,7 +145,7 @@ std::string TrajectoryEncoder::encode(const Recording& recording) const {
 
 void TrajectoryEncoder::writeObservation(std::span<const float> row, std::span<const bool> mask,
                                          v1::ActRequest& request) const {
-    // Without a mask every action is legal.
+    // If no mask is given, all actions are legal.
     std::string all(spec_.masked() && mask.empty() ? spec_.actionCount : 0, '\1');
     const std::span<const bool> allLegal(reinterpret_cast<const bool*>(all.data()), all.size());
     addObservations(spec_, row, mask.empty() ? allLegal : mask, *request.mutable_observation());

@@ -10,7 +10,8 @@
 
 namespace rl4sys::client {
 
-/// Encodes recordings and observations as protobuf columns. Observations of a spec are concatenated in each row.
+/// Encodes recordings and observations as protobuf columns. Each input row contains all observations of the spec,
+/// concatenated; each observation becomes a column.
 class TrajectoryEncoder {
 public:
     explicit TrajectoryEncoder(const Spec& spec) : spec_(spec) {}
@@ -21,7 +22,7 @@ public:
     /// Write one observation as columns of a request.
     void writeObservation(std::span<const float> row, std::span<const bool> mask, v1::ActRequest& request) const;
 
-    /// RAM usage of one step in bytes; about the same on the wire.
+    /// Approximate size of one step in bytes, in RAM and in messages.
     std::size_t stepBytes() const noexcept;
 
 private:

@@ -19,8 +19,8 @@ void copyValue(const Block& block, std::size_t offset, std::span<char> value) {
 Shard::Shard(std::size_t capacityBytes, std::size_t blockBytes, bool history)
     : capacityBytes_(capacityBytes), blockBytes_(blockBytes) {
     const std::size_t room = std::max<std::size_t>(1, capacityBytes / blockBytes);
-    // Ghosts stay for as many evictions as a block needs to pass through the cache, so hits and charges count equally
-    // long.
+    // A block stays in the ghost history for as many evictions as an unused block survives in the cache. Requests for
+    // evicted blocks and hits of admitted blocks are thus counted for about the same time.
     if (history) history_.emplace(History{FrequencySketch(room), GhostHistory(room), 0.0f});
 }
 
@@ -99,11 +99,11 @@ bool CachedStore::get(Key key, Kind kind, std::span<char> value, Admission& admi
     Shard& shard = shardOf(id);
     const std::optional<Miss> miss = shard.read(id, shape.offsetOf(key), value, kind);
     if (!miss) return true;
-    // Reading and deciding happen without a lock.
+    // No lock is held while the block is read and the admission is decided.
     Block block = store_.load(id);
     copyValue(block, shape.offsetOf(key), value);
-    AdmissionDecision toDecision = admission.decide(*miss);
-    if (toDecision.admit) shard.insert(id, std::move(block), std::move(toDecision.counter));
+    AdmissionDecision decision = admission.decide(*miss);
+    if (decision.admit) shard.insert(id, std::move(block), std::move(decision.counter));
     return false;
 }
 

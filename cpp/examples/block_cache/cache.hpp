@@ -21,10 +21,10 @@ struct CacheShape {
     std::size_t bytes = 16 << 20;
     std::size_t shards = 8;
     std::size_t blockBytes = 16 << 10;
-    bool history = true;  ///< Track features for admission policies; without it all misses look alike.
+    bool history = true;  ///< Track the features of misses; without them, only the kind of the request is known.
 };
 
-/// Part of the cache with its own lock. Evicts the least recently used block first.
+/// Part of the cache with its own lock. Evicts the least recently used blocks.
 class Shard {
 public:
     Shard(std::size_t capacityBytes, std::size_t blockBytes, bool history);
@@ -32,8 +32,8 @@ public:
     /// Copy the value at `offset` of a cached block to `value`; on a miss, return its features.
     std::optional<Miss> read(BlockId id, std::size_t offset, std::span<char> value, Kind kind);
 
-    /// Cache a block, evicting others if necessary, and count its outcome in `counter`. A block already cached is
-    /// kept.
+    /// Cache a block and evict other blocks if necessary. `counter` counts the hits of the block minus the requests for
+    /// the evicted blocks. Does nothing if the block is already cached.
     void insert(BlockId id, Block block, std::shared_ptr<RewardCounter> counter);
 
     std::size_t bytes() const;
@@ -71,14 +71,15 @@ class CachedStore {
 public:
     CachedStore(const BlockStore& store, const CacheShape& shape);
 
-    /// Copy the value of `key` to `value`. Returns true on a cache hit; on a miss `admission` decides about caching.
+    /// Copy the value of `key` to `value`. Returns true on a cache hit. On a miss, `admission` decides if the block is
+    /// cached.
     /// \throws CorruptBlock if the block is read from disk and damaged.
     bool get(Key key, Kind kind, std::span<char> value, Admission& admission);
 
     std::size_t cachedBytes() const;
 
 private:
-    // Uses another hash than the tables within a shard, which would otherwise use only part of their range.
+    // Use another hash than the tables in a shard. With the same hash, a shard would use only a part of its tables.
     Shard& shardOf(BlockId id) noexcept { return *shards_[hashed(~std::uint64_t{id}) % shards_.size()]; }
 
     const BlockStore& store_;

@@ -48,7 +48,7 @@ TEST_F(ShardTest, StaysWithinItsCapacity) {
     EXPECT_EQ(shard_.bytes(), 4 * blockBytes);
 }
 
-TEST_F(ShardTest, KeepsTheFirstOfTwoInsertedCopies) {
+TEST_F(ShardTest, SecondInsertionOfABlockIsIgnored) {
     const auto first = std::make_shared<RewardCounter>(0);
     insert(1, first);
     insert(1, std::make_shared<RewardCounter>(0));
@@ -66,7 +66,7 @@ TEST_F(ShardTest, CountsHitsUntilEviction) {
     EXPECT_EQ(*counter, 3);
 }
 
-TEST_F(ShardTest, ChargesRequestsForEvictedBlocks) {
+TEST_F(ShardTest, RequestForAnEvictedBlockLowersTheRewardOfItsEviction) {
     for (BlockId id = 0; id < 4; ++id) insert(id);
     const auto counter = std::make_shared<RewardCounter>(0);
     insert(4, counter);
@@ -75,7 +75,7 @@ TEST_F(ShardTest, ChargesRequestsForEvictedBlocks) {
     EXPECT_EQ(*counter, -2);
     insert(0);
     read(0);
-    EXPECT_EQ(*counter, -2) << "a block that is cached again is not charged";
+    EXPECT_EQ(*counter, -2) << "a block that is cached again does not lower the reward";
 }
 
 TEST_F(ShardTest, ReportsFeaturesOfAMiss) {
@@ -95,7 +95,7 @@ TEST_F(ShardTest, ReportsFeaturesOfAMiss) {
     EXPECT_GT(miss->hitRate, 0.0f);
 }
 
-TEST_F(ShardTest, RemembersHowRecentlyABlockWasEvicted) {
+TEST_F(ShardTest, ReportsHowRecentlyABlockWasEvicted) {
     for (BlockId id = 0; id < 6; ++id) insert(id);
     EXPECT_EQ(read(1)->ghostRecency, 1.0f);
     EXPECT_EQ(read(0)->ghostRecency, 0.75f);
@@ -105,7 +105,7 @@ TEST_F(ShardTest, RemembersHowRecentlyABlockWasEvicted) {
 
 TEST(GhostHistoryTest, ForgetsOldBlocksAndBlocksCachedAgain) {
     GhostHistory ghosts(2);
-    EXPECT_EQ(ghosts.request(0), 0.0f) << "it was never evicted";
+    EXPECT_EQ(ghosts.request(0), 0.0f) << "block 0 was never evicted";
     for (BlockId id = 0; id < 3; ++id) ghosts.add(id, nullptr);
     EXPECT_EQ(ghosts.request(0), 0.0f);
     EXPECT_EQ(ghosts.request(1), 0.5f);
@@ -131,9 +131,9 @@ TEST(FrequencySketchTest, DistinguishesFrequentBlocks) {
 }
 
 /// Admits all blocks or none.
-class Fixed final : public Admission {
+class ConstantAdmission final : public Admission {
 public:
-    explicit Fixed(bool admit) : admit_(admit) {}
+    explicit ConstantAdmission(bool admit) : admit_(admit) {}
     AdmissionDecision decide(const Miss&) override { return {.admit = admit_, .counter = nullptr}; }
 
 private:
@@ -156,14 +156,14 @@ TEST(CachedStoreTest, DoesNotCacheRejectedBlocks) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     CachedStore cached(store, {.bytes = 1 << 20, .shards = 2, .blockBytes = blockBytes});
-    Fixed never(false);
+    ConstantAdmission never(false);
     std::string value(store.shape().valueBytes, '\0');
     EXPECT_FALSE(cached.get(0, Kind::point, value, never));
     EXPECT_FALSE(cached.get(0, Kind::point, value, never));
     EXPECT_EQ(cached.cachedBytes(), 0);
 }
 
-TEST(CachedStoreTest, ReturnsCorrectValuesToManyThreads) {
+TEST(CachedStoreTest, ReturnsCorrectValuesWithManyThreads) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     CachedStore cached(store, {.bytes = 16 * blockBytes, .shards = 4, .blockBytes = blockBytes});
@@ -187,14 +187,14 @@ TEST(CachedStoreTest, ReturnsCorrectValuesToManyThreads) {
     EXPECT_LE(cached.cachedBytes(), 16 * blockBytes);
 }
 
-TEST(AdmitMoreFrequentTest, AdmitsBlocksThatFitOrAreMoreFrequent) {
+TEST(AdmitMoreFrequentTest, AdmitsBlocksThatFitOrAreMoreFrequentThanTheVictim) {
     AdmitMoreFrequent admission;
     EXPECT_TRUE(admission.decide({.full = false, .frequency = 1}).admit);
     EXPECT_FALSE(admission.decide({.full = true, .frequency = 2, .victimFrequency = 2}).admit);
     EXPECT_TRUE(admission.decide({.full = true, .frequency = 3, .victimFrequency = 2}).admit);
 }
 
-TEST(SystemTest, CountsRequestsAndKeepsStateBetweenRuns) {
+TEST(SystemTest, CountsRequestsAndKeepsTheCacheBetweenRuns) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     const Load load{.threads = 2, .cache = {.bytes = 1 << 20, .shards = 2, .blockBytes = blockBytes}, .mixture = {}};

@@ -21,7 +21,7 @@ constexpr std::uint64_t hashed(std::uint64_t value) noexcept {
     return value ^ (value >> 32);
 }
 
-/// Approximate request counts per block: a count-min sketch with periodically halved counters.
+/// Approximate number of recent requests per block: a count-min sketch whose counters are halved periodically.
 ///
 /// All counters of a block are in one cache line.
 class FrequencySketch {
@@ -30,7 +30,7 @@ public:
     explicit FrequencySketch(std::size_t blocks)
         : lines_(std::bit_ceil(std::max<std::size_t>(1, blocks / 2))), period_(10 * blocks) {}
 
-    /// Prefetch the line used by `add` and `estimate`.
+    /// Prefetch the cache line that `add` and `estimate` use.
     void prefetch(BlockId id) const noexcept { __builtin_prefetch(&lines_[hashed(id) & (lines_.size() - 1)], 1); }
 
     void add(BlockId id) noexcept {
@@ -43,7 +43,7 @@ public:
         if (++added_ >= period_) age();
     }
 
-    /// Estimate the count: an upper bound, apart from aging and saturation at 255.
+    /// Return the estimated count, which is at most 255. Without halving and saturation it would be an upper bound.
     std::uint32_t estimate(BlockId id) const noexcept {
         const std::uint64_t hash = hashed(id);
         const Line& line = lines_[hash & (lines_.size() - 1)];
@@ -77,22 +77,23 @@ private:
     std::size_t added_ = 0;
 };
 
-/// Recently evicted blocks and the counters to charge when one is requested again.
+/// Recently evicted blocks (ghosts), each with the reward counter of the admission that evicted the block.
 ///
-/// A hash table without chaining: a collision drops an entry early, but nothing is searched or allocated.
+/// A hash table without chaining: a collision overwrites an entry early, but no operation searches or allocates.
 class GhostHistory {
 public:
-    /// \param room number of evictions to remember.
+    /// \param room number of evictions after which a block is forgotten.
     explicit GhostHistory(std::size_t room) : room_(room), ghosts_(std::bit_ceil(4 * room)) {}
 
-    /// Prefetch the entry used by `request`.
+    /// Prefetch the entry that `request` uses.
     void prefetch(BlockId id) const noexcept { __builtin_prefetch(&ghosts_[hashed(id) & (ghosts_.size() - 1)]); }
 
     void add(BlockId id, std::shared_ptr<RewardCounter> displacedBy) {
         place(id) = {id, ++evictions_, std::move(displacedBy)};
     }
 
-    /// Handle a request for an uncached block: charge the admission that evicted it and return `Miss::ghostRecency`.
+    /// Handle a request for an uncached block: lower the reward of the admission that evicted the block. Returns
+    /// `Miss::ghostRecency`.
     float request(BlockId id) {
         const Ghost& ghost = place(id);
         const std::uint32_t age = evictions_ - ghost.eviction;
@@ -109,7 +110,7 @@ public:
 private:
     struct Ghost {
         BlockId id = 0;
-        std::uint32_t eviction = 0;  ///< Starts at 1; 0 for an empty entry.
+        std::uint32_t eviction = 0;  ///< Number of the eviction, counted from 1; 0 for an empty entry.
         std::shared_ptr<RewardCounter> displacedBy;
     };
 

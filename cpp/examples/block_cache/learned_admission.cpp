@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t admit = 1;
 
-/// Scaled logarithm of each count of a FrequencySketch.
+/// Scaled logarithm of every possible count of a `FrequencySketch`.
 const std::array<float, 256> logarithms = [] {
     std::array<float, 256> table{};
     for (std::size_t count = 0; count < table.size(); ++count) {
@@ -20,10 +20,11 @@ const std::array<float, 256> logarithms = [] {
 
 float logarithm(std::uint32_t count) { return logarithms[std::min<std::size_t>(count, logarithms.size() - 1)]; }
 
-/// Return the reward on a logarithmic scale, so that few blocks with hundreds of hits do not dominate training.
+/// Return the counted reward on a logarithmic scale, so that a few blocks with hundreds of hits do not dominate
+/// training.
 double rewardOf(const std::shared_ptr<RewardCounter>& counter) {
-    const double outcome = counter ? counter->load(std::memory_order_relaxed) : 0.0;
-    return std::copysign(std::log2(1.0 + std::abs(outcome)), outcome);
+    const double count = counter ? counter->load(std::memory_order_relaxed) : 0.0;
+    return std::copysign(std::log2(1.0 + std::abs(count)), count);
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ AdmissionDecision LearnedAdmission::decide(const Miss& miss) {
     while (!open_.empty() && open_.front().due <= misses_) rewardOldest();
     endRewardedBatches();
     const bool recorded = learning_.recordEvery > 0 && misses_ % learning_.recordEvery == 0;
-    return recorded ? record(observe(miss)) : pass(observe(miss));
+    return recorded ? record(observe(miss)) : decideUnrecorded(observe(miss));
 }
 
 LearnedAdmission::Observation LearnedAdmission::observe(const Miss& miss) {
@@ -53,8 +54,8 @@ LearnedAdmission::Observation LearnedAdmission::observe(const Miss& miss) {
             miss.hitRate};
 }
 
-AdmissionDecision LearnedAdmission::pass(const Observation& observation) {
-    const rl4sys::RL4SysAction action = agent_.requestForAction(passing_, observation);
+AdmissionDecision LearnedAdmission::decideUnrecorded(const Observation& observation) {
+    const rl4sys::RL4SysAction action = agent_.requestForAction(unrecorded_, observation);
     newest_ = action.version();
     return toDecision(action);
 }
@@ -77,8 +78,8 @@ AdmissionDecision LearnedAdmission::toDecision(const rl4sys::RL4SysAction& actio
     return {.admit = learning_.shadow || action.act() == admit, .counter = nullptr};
 }
 
-/// Return the batch for new decisions. Starts another batch if the last one is full or a newer model is in use, because
-/// decisions of the newest model are most useful for training.
+/// Return the batch for new decisions. Starts another batch if the last one is full or has decisions of an older model,
+/// because decisions of the newest model are most useful for training.
 LearnedAdmission::Batch& LearnedAdmission::collectingBatch() {
     const auto outdated = [this](const Batch& batch) { return newest_ && batch.last.version() != newest_; };
     if (!batches_.empty()) {

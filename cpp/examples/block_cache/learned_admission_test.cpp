@@ -22,7 +22,7 @@ protected:
     rl4sys::RL4SysAgent agent_ = scripted::makeAgent();
 };
 
-TEST_F(LearnedAdmissionTest, AdmitsBlocksAsTheAgentDecides) {
+TEST_F(LearnedAdmissionTest, ActionOfTheAgentDecidesAboutAdmission) {
     LearnedAdmission admission(agent_, {});
     script.act = 0;
     EXPECT_FALSE(admission.decide({}).admit);
@@ -30,7 +30,7 @@ TEST_F(LearnedAdmissionTest, AdmitsBlocksAsTheAgentDecides) {
     EXPECT_TRUE(admission.decide({}).admit);
 }
 
-TEST_F(LearnedAdmissionTest, ShadowModeAdmitsEverythingButCountsOnlyAdmissionsOfTheAgent) {
+TEST_F(LearnedAdmissionTest, ShadowModeAdmitsEverythingButRewardsOnlyAdmissionsOfTheAgent) {
     LearnedAdmission admission(agent_, {.recordEvery = 1, .shadow = true});
     script.act = 0;
     const AdmissionDecision bypass = admission.decide({});
@@ -40,20 +40,20 @@ TEST_F(LearnedAdmissionTest, ShadowModeAdmitsEverythingButCountsOnlyAdmissionsOf
     EXPECT_NE(admission.decide({}).counter, nullptr);
 }
 
-TEST_F(LearnedAdmissionTest, RewardsAdmissionsByHitsUntilTheHorizon) {
+TEST_F(LearnedAdmissionTest, RewardCountsHitsUntilTheHorizon) {
     LearnedAdmission admission(agent_, {.recordEvery = 1, .horizon = 2, .trajectorySteps = 1});
-    const AdmissionDecision toDecision = admission.decide({});
-    *toDecision.counter += 3;
+    const AdmissionDecision decision = admission.decide({});
+    *decision.counter += 3;
     decide(admission, 1);
     EXPECT_TRUE(script.ended.empty());
     decide(admission, 1);
-    *toDecision.counter += 100;
+    *decision.counter += 100;
     ASSERT_EQ(script.ended.size(), 1);
     EXPECT_EQ(script.ended[0].steps.at(0).reward, 2.0);
     EXPECT_TRUE(script.ended[0].truncated);
 }
 
-TEST_F(LearnedAdmissionTest, PenalizesAdmissionsWithARequestedVictim) {
+TEST_F(LearnedAdmissionTest, RequestForTheVictimLowersTheReward) {
     {
         LearnedAdmission admission(agent_, {.recordEvery = 1});
         *admission.decide({}).counter -= 1;
@@ -62,7 +62,7 @@ TEST_F(LearnedAdmissionTest, PenalizesAdmissionsWithARequestedVictim) {
     EXPECT_EQ(script.ended[0].steps.at(0).reward, -1.0);
 }
 
-TEST_F(LearnedAdmissionTest, BypassHasZeroReward) {
+TEST_F(LearnedAdmissionTest, RejectedBlockHasZeroReward) {
     script.act = 0;
     LearnedAdmission admission(agent_, {.recordEvery = 1, .horizon = 1, .trajectorySteps = 1});
     decide(admission, 3);
@@ -97,7 +97,7 @@ TEST_F(LearnedAdmissionTest, RecordsEveryNthDecision) {
     EXPECT_EQ(script.ended[0].steps.size() + script.ended[1].steps.size(), 8);
 }
 
-TEST_F(LearnedAdmissionTest, RecordsNothingIfRecordingIsOff) {
+TEST_F(LearnedAdmissionTest, RecordsNothingIfRecordingIsDisabled) {
     {
         LearnedAdmission admission(agent_, {.recordEvery = 0});
         decide(admission, 40);

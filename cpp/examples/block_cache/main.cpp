@@ -1,5 +1,5 @@
 /// \file
-/// Key-value store under load with a learned cache admission policy. See README.md.
+/// Program that runs a key-value store under load and compares cache admission policies. See README.md.
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Open the store in the directory; create it if it does not exist.
+/// Open the store in `directory`. The store is created if it does not exist.
 BlockStore openStore(const std::filesystem::path& directory) {
     std::filesystem::create_directories(directory);
     const std::filesystem::path path = directory / "rl4sys_block_cache.store";
@@ -87,7 +87,7 @@ json described(const rl4sys::Statistics& statistics) {
             {"last_problem", statistics.lastProblem}};
 }
 
-/// Runs the policies in turns for the given number of requests or seconds.
+/// Runs all policies alternately, slice by slice, for the given number of requests or seconds.
 class Comparison {
 public:
     Comparison(const Options& options, const BlockStore& store, rl4sys::RL4SysAgent* agent)
@@ -129,7 +129,8 @@ private:
         if (!options_.json) printSlice(policyRun);
     }
 
-    /// Wait until sending and model updates of a slice are finished, so that they do not slow down the next one.
+    /// Wait until the background work after a slice (sending, model updates) is finished, so that it does not slow down
+    /// the next slice.
     void settle(std::string_view policy) {
         if (!options_.settle || agent_ == nullptr) return;
         if (learns(policy)) agent_->flush(std::chrono::seconds(5));

@@ -9,25 +9,29 @@
 namespace block_cache {
 
 const char* const usage = R"(usage: block_cache [options]
-  --policy NAMES          lru, fixed, rl4sys, or quiet (decides with the rl4sys model, records nothing).
-                          Several policies, separated by commas, run in turns with their own caches;
-                          the order rotates every round. [lru]
-  --shadow                the agent decides and learns, but everything is admitted
-  --workload NAME         mixed, zipf or sessions [mixed]
-  --threads N             [2]
-  --requests N            total number of requests per policy; or
-  --seconds S             total duration [10]
-  --slice N               requests per line of output [100000]
-  --settle                wait for background work of a slice before the next one
-  --seed N                [0]
-  --cache-mb N            [16]
+  --policy NAMES          admission policies, separated by commas [lru]:
+                            lru     admit every block
+                            fixed   admit blocks that are requested more often than the block they evict
+                            rl4sys  decide with the agent and record decisions for training
+                            quiet   decide with the agent, but record nothing
+                          Each policy has its own cache. Policies run alternately, one slice each.
+  --shadow                request decisions from the agent and record them, but admit every block
+  --workload NAME         mixture of requests: mixed, zipf or sessions [mixed]
+  --threads N             number of worker threads [2]
+  --requests N            number of requests per policy; overrides --seconds
+  --seconds S             duration of the whole run in seconds [10]
+  --slice N               number of requests per slice, which is one line of output [100000]
+  --settle                after each slice, wait until background work is finished
+  --seed N                seed of the requests [0]
+  --cache-mb N            size of each cache in MiB [16]
   --record-every N        record one of N decisions for training [16]
-  --horizon N             misses of a worker until the reward of a decision is final [1024]
+  --horizon N             number of misses of a worker until the reward of a decision is final [1024]
   --directory PATH        directory of the store, created if missing [directory for temporary files]
-  --config PATH           client config [client.json]
-  --server-address A      override the config
-  --client-id NAME        override the config
-  --json                  print one JSON document at the end
+  --config PATH           config file of the client [client.json]
+  --server-address A      host and port of the server; overrides the config
+  --client-id NAME        name of the client; overrides the config
+  --json                  print the results as one JSON document at the end
+  --help                  print this help
 )";
 
 namespace {
@@ -37,7 +41,7 @@ Number number(std::string_view option, std::string_view text) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
-        throw std::invalid_argument(std::string(option) + " should be a number, got " + std::string(text));
+        throw std::invalid_argument(std::string(option) + " is '" + std::string(text) + "'; expected a number");
     }
     return value;
 }
@@ -105,10 +109,12 @@ Options parse(std::span<char*> arguments) {
         const std::string_view name = arguments[n];
         if (const auto flag = flags.find(name); flag != flags.end()) {
             flag->second();
-        } else if (const auto setting = settings.find(name); setting != settings.end() && n + 1 < arguments.size()) {
-            setting->second(name, arguments[++n]);
+        } else if (const auto setting = settings.find(name); setting == settings.end()) {
+            throw std::invalid_argument("'" + std::string(name) + "' is not an option; see --help");
+        } else if (n + 1 == arguments.size()) {
+            throw std::invalid_argument(std::string(name) + " needs a value; see --help");
         } else {
-            throw std::invalid_argument(std::string(name) + " is not an option or needs a value; see --help");
+            setting->second(name, arguments[++n]);
         }
     }
     return options;

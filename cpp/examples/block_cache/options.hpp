@@ -31,6 +31,7 @@ struct Options {
     nlohmann::json settings = nlohmann::json::object();
 };
 
+/// Parse the command line.
 /// \throws std::invalid_argument if an option is invalid.
 Options parse(std::span<char*> arguments);
 

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 double secondsSince(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
-/// CPU time of this thread (CLOCK_THREAD_CPUTIME_ID) or of the process (CLOCK_PROCESS_CPUTIME_ID).
+/// Return the CPU time of this thread (CLOCK_THREAD_CPUTIME_ID) or of the process (CLOCK_PROCESS_CPUTIME_ID).
 double cpuSeconds(clockid_t clock) {
     timespec time{};
     clock_gettime(clock, &time);

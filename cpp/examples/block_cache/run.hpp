@@ -11,7 +11,7 @@
 
 namespace block_cache {
 
-/// Load and cache of a run, independent of the admission policy.
+/// Settings of the load and the cache that do not depend on the admission policy.
 struct Load {
     std::uint32_t threads = 2;
     std::uint64_t seed = 0;
@@ -25,8 +25,8 @@ struct Slice {
     std::uint64_t hits = 0;
     double seconds = 0.0;
     double workerCpuSeconds = 0.0;           ///< CPU time of the workers.
-    double backgroundCpuSeconds = 0.0;       ///< CPU time of all threads except the workers and the main thread.
-    std::vector<std::uint32_t> nanoseconds;  ///< Latency of every `timedEvery`th request, ascending.
+    double backgroundCpuSeconds = 0.0;       ///< CPU time of all threads other than the workers and the main thread.
+    std::vector<std::uint32_t> nanoseconds;  ///< Sorted latencies of the timed requests.
 
     double hitRate() const { return static_cast<double>(hits) / static_cast<double>(requests); }
     double throughput() const { return static_cast<double>(requests) / seconds; }
@@ -36,20 +36,21 @@ struct Slice {
     double latencyMicroseconds(double quantile) const;
 };
 
-/// Interval of timed requests. Reading the clock for every request would distort the measurement.
+/// One of this many requests is timed, because reading the clock for every request would distort the measurement.
 inline constexpr std::uint64_t timedEvery = 16;
 
-/// System under load: a cache and its worker threads. Runs slice by slice.
+/// System under load: a cached store and its workers. The load runs in slices, each measured separately.
 class System {
 public:
     using AdmissionMaker = std::function<std::unique_ptr<Admission>()>;
 
-    /// `makeAdmission` is called once per worker. The store and the popularity must outlive the system.
+    /// \param makeAdmission function that creates the admission policy of a worker.
+    /// The store and the popularity must outlive the system.
     System(const BlockStore& store, const Popularity& popularity, const Load& load,
            const AdmissionMaker& makeAdmission);
 
-    /// Run `requests` requests, split over the workers, then call `settle`. The slice includes the CPU time of
-    /// `settle`, but not its duration.
+    /// Run `requests` requests, divided among the workers, then call `settle`. The measured CPU time includes `settle`,
+    /// the measured duration does not.
     Slice run(std::uint64_t requests, const std::function<void()>& settle = [] {});
 
 private:

@@ -19,7 +19,7 @@ struct Episode {
     std::vector<float> latest;
 };
 
-/// Replaces the client of the library; with the same name it is a friend of actions and trajectories.
+/// Replacement of the client in the library. It has the same name, so that it is a friend of actions and trajectories.
 class Client {
 public:
     static RL4SysAction decide(RL4SysTrajectory& trajectory, std::span<const float> observation) {
@@ -31,7 +31,7 @@ public:
         action.kind_ = RL4SysAction::Kind::discrete;
         action.act_ = scripted::script.act;
         action.version_ = scripted::script.version.value_or(0);
-        if (!scripted::script.version) action.reason_ = "there is no model";
+        if (!scripted::script.version) action.reason_ = "no model has arrived yet";
         return action;
     }
 

@@ -8,7 +8,7 @@
 #include "rl4sys/agent.hpp"
 
 /// \file
-/// Scripted replacement for the agent, linked instead of the library; it records its inputs.
+/// Replacement of the agent for tests, linked instead of the library. Returns scripted actions and records its inputs.
 
 namespace scripted {
 
@@ -23,11 +23,11 @@ struct EndedTrajectory {
     bool truncated = false;
 };
 
-/// Shared by all agents; tests start with `script = {}`.
+/// Scripted actions and recorded inputs of all agents. Each test resets them with `script = {}`.
 struct Script {
     std::int64_t act = 1;
-    std::optional<std::uint64_t> version = 1;  ///< Empty: no model.
-    std::uint64_t requests = 0;
+    std::optional<std::uint64_t> version = 1;  ///< Model version; empty if there is no model.
+    std::uint64_t requests = 0;                ///< Number of requested actions.
     std::vector<EndedTrajectory> ended;
 };
 

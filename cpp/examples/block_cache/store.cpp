@@ -17,7 +17,7 @@ namespace block_cache {
 
 namespace {
 
-/// Start of a store file, followed by its shape and the block index.
+/// First bytes of a store file, followed by the shape and the index of the blocks.
 constexpr std::array<char, 8> magic = {'b', 'l', 'o', 'c', 'k', 's', '0', '1'};
 
 template <typename Value>
@@ -49,7 +49,7 @@ std::vector<char> deflated(const Block& block) {
     std::vector<char> result(bytes);
     const int status = compress2(reinterpret_cast<Bytef*>(result.data()), &bytes,
                                  reinterpret_cast<const Bytef*>(block.data()), block.size(), Z_DEFAULT_COMPRESSION);
-    if (status != Z_OK) throw std::runtime_error("zlib cannot compress a block: " + std::to_string(status));
+    if (status != Z_OK) throw std::runtime_error("zlib cannot compress a block: error " + std::to_string(status));
     result.resize(bytes);
     return result;
 }
@@ -103,7 +103,7 @@ BlockStore::BlockStore(const std::filesystem::path& path) : file_(open(path.c_st
     try {
         std::array<char, magic.size()> begin{};
         read(begin, 0);
-        if (begin != magic) throw CorruptBlock("not a block store");
+        if (begin != magic) throw CorruptBlock("the file is not a block store");
         read(writableBytesOf(shape_), magic.size());
         extents_.resize(shape_.blocks);
         read({reinterpret_cast<char*>(extents_.data()), extents_.size() * sizeof(Extent)},

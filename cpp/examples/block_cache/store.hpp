@@ -13,15 +13,15 @@ namespace block_cache {
 using Key = std::uint64_t;
 using BlockId = std::uint32_t;
 
-/// Uncompressed values of one block, concatenated.
+/// Values of one block, uncompressed and concatenated.
 using Block = std::vector<char>;
 
-/// Damaged block on disk.
+/// Error for a damaged block on disk.
 class CorruptBlock : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Layout of the keys 0, 1, 2, … in consecutive blocks.
+/// Numbers and sizes of blocks and values. The keys 0, 1, 2, … are stored in consecutive blocks.
 struct StoreShape {
     std::uint32_t blocks = 8192;
     std::uint32_t valuesPerBlock = 64;
@@ -33,13 +33,13 @@ struct StoreShape {
     bool operator==(const StoreShape&) const = default;
 };
 
-/// Write the value of `key`: generated text, about as compressible as logs.
+/// Generate the value of `key`: text that can be compressed about as well as log files.
 void writeValue(Key key, std::span<char> value);
 
 /// Read-only key-value store in one file of compressed blocks with checksums. Thread-safe.
 class BlockStore {
 public:
-    /// Write a store; the file appears when it is complete.
+    /// Write a store. The file is renamed to `path` only when it is complete.
     static void create(const std::filesystem::path& path, const StoreShape& shape);
 
     /// \throws std::runtime_error if the file is not a store.

@@ -9,7 +9,7 @@
 namespace block_cache {
 namespace {
 
-TEST(StoreTest, ReturnsEveryValue) {
+TEST(StoreTest, ReturnsTheValueOfEveryKey) {
     const TemporaryStore temporary;
     const BlockStore store(temporary.path());
     const StoreShape& shape = store.shape();

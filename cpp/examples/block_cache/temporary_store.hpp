@@ -31,7 +31,7 @@ private:
     std::filesystem::path directory_;
 };
 
-/// Expected value of `key`.
+/// Return the expected value of `key`.
 inline std::string valueOf(Key key) {
     std::string value(TemporaryStore::shape.valueBytes, '\0');
     writeValue(key, value);

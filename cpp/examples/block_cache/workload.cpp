@@ -21,7 +21,7 @@ Popularity::Popularity(std::uint32_t blocks, double skew, std::uint64_t seed) : 
     double sum = 0.0;
     for (std::uint32_t rank = 0; rank < blocks; ++rank) cumulative_[rank] = sum += std::pow(rank + 1.0, -skew);
     std::iota(ranked_.begin(), ranked_.end(), 0);
-    // std::shuffle is not specified exactly, in contrast to the generator.
+    // std::shuffle may give different results with other standard libraries, so shuffle here.
     std::mt19937_64 random(seed);
     for (std::uint32_t left = blocks; left > 1; --left) std::swap(ranked_[left - 1], ranked_[random() % left]);
 }
@@ -39,7 +39,7 @@ Workload::Workload(const StoreShape& store, const Mixture& mixture, const Popula
 Request Workload::next() {
     ++requests_;
     const double drawn = uniform();
-    // A scan keeps its block while reading within it, so it makes one request per block.
+    // A scan reads all values of a block with a single request.
     if (drawn < mixture_.scans) return {Key{scan()} * store_.valuesPerBlock, Kind::scan};
     const bool point = drawn >= mixture_.scans + mixture_.sessions;
     const BlockId block = point ? popularity_.at(uniform()) : session();

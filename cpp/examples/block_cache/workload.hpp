@@ -10,16 +10,16 @@
 
 namespace block_cache {
 
-/// Mix of request kinds; requests that are neither scans nor sessions are point reads.
+/// Fractions and properties of the request kinds. Requests that are neither scans nor sessions are point reads.
 struct Mixture {
-    double scans = 0.0;                 ///< Fraction of all requests.
-    double sessions = 0.0;              ///< Fraction of all requests.
+    double scans = 0.0;                 ///< Fraction of scans among all requests.
+    double sessions = 0.0;              ///< Fraction of session reads among all requests.
     double skew = 0.9;                  ///< Zipf exponent of the popularity of blocks in point reads.
-    std::uint32_t scanBlocks = 1024;    ///< Length of a scan.
-    std::uint32_t sessionBlocks = 384;  ///< Size of the working set of sessions.
-    std::uint32_t sessionPeriod = 8192; ///< Requests of a thread until the working set changes.
+    std::uint32_t scanBlocks = 1024;    ///< Number of blocks in a scan.
+    std::uint32_t sessionBlocks = 384;  ///< Number of blocks in the working set of sessions.
+    std::uint32_t sessionPeriod = 8192; ///< Number of requests per thread after which the working set changes.
 
-    /// Predefined mix: `mixed`, `zipf` or `sessions`.
+    /// Return a predefined mixture: `mixed`, `zipf` or `sessions`.
     /// \throws std::invalid_argument for other names.
     static Mixture named(std::string_view name);
 };
@@ -29,12 +29,12 @@ struct Request {
     Kind kind = Kind::point;
 };
 
-/// Zipf distribution of blocks for point reads; shared by threads.
+/// Zipf distribution over the blocks, for point reads. Shared by all threads.
 class Popularity {
 public:
     Popularity(std::uint32_t blocks, double skew, std::uint64_t seed);
 
-    /// Block at `quantile` of the distribution, in [0, 1).
+    /// Return the block at a quantile in [0, 1) of the distribution.
     BlockId at(double quantile) const;
 
 private:
@@ -42,7 +42,8 @@ private:
     std::vector<BlockId> ranked_;
 };
 
-/// Requests of one thread, determined by seed and thread number. Sessions of all threads share their working set.
+/// Generator of the requests of one thread, determined by seed and thread number. The sessions of all threads have the
+/// same working set.
 class Workload {
 public:
     Workload(const StoreShape& store, const Mixture& mixture, const Popularity& popularity, std::uint64_t seed,

@@ -26,7 +26,7 @@ std::vector<Key> keys(std::uint64_t seed, std::uint32_t thread) {
     return result;
 }
 
-TEST(WorkloadTest, IsDeterminedBySeedAndThread) {
+TEST(WorkloadTest, RequestsAreDeterminedBySeedAndThread) {
     EXPECT_EQ(keys(1, 0), keys(1, 0));
     EXPECT_NE(keys(1, 0), keys(2, 0));
     EXPECT_NE(keys(1, 0), keys(1, 1));
@@ -36,7 +36,7 @@ TEST(WorkloadTest, RequestsOnlyExistingKeys) {
     for (const Key key : keys(3, 0)) ASSERT_LT(key, Key{shape.blocks} * shape.valuesPerBlock);
 }
 
-TEST(WorkloadTest, MatchesTheRequestMix) {
+TEST(WorkloadTest, FractionsOfRequestKindsMatchTheMixture) {
     const Mixture mixture = Mixture::named("mixed");
     std::array<double, 3> parts{};
     const auto all = requests(mixture, 1, 0, 20'000);
@@ -66,7 +66,7 @@ TEST(WorkloadTest, ReadsPopularBlocksMoreOften) {
     std::array<int, shape.blocks> counts{};
     for (const Request& request : requests({.skew = 1.0}, 1, 0, 20'000)) ++counts[shape.blockOf(request.key)];
     std::ranges::sort(counts, std::greater());
-    // With 1024 ranks of weight 1/n, the first has about 1/7.5 of all requests and the tenth a tenth of this.
+    // With 1024 blocks of weight 1/rank, the first gets about 1/7.5 of all requests, and the tenth a tenth of that.
     EXPECT_NEAR(counts[0], 20'000 / 7.5, 300);
     EXPECT_NEAR(counts[9], 2'000 / 7.5, 80);
 }

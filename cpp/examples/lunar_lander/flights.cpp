@@ -1,4 +1,5 @@
-/// Lunar Lander flown by simple controllers without a server, to test the environment and its speed.
+/// Program that flies the Lunar Lander with simple controllers, without a server. Used to test the environment and to
+/// measure its speed.
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +26,7 @@ constexpr std::uint64_t maxMoves = 1000;
 
 using Policy = std::function<int(const Observation&)>;
 
-/// Controller from Gymnasium: tilt against horizontal drift and brake the descent.
+/// Controller from Gymnasium that tilts against horizontal drift and slows the descent.
 int heuristic(const Observation& observation) {
     const auto [x, y, speedX, speedY, angle, turning, leftTouches, rightTouches] = observation;
     const bool touches = leftTouches > 0.0f || rightTouches > 0.0f;
@@ -50,7 +51,7 @@ Policy makePolicy(const std::string& name, std::uint64_t seed) {
     if (const auto found = constant.find(name); found != constant.end()) {
         return [action = found->second](const Observation&) { return action; };
     }
-    throw UsageError("--policy should be random, heuristic, coast, left, main or right, got '" + name + "'");
+    throw UsageError("--policy is '" + name + "'; expected random, heuristic, coast, left, main or right");
 }
 
 const char* describe(Outcome outcome) {
@@ -73,7 +74,7 @@ struct FlightResult {
     Outcome outcome = Outcome::flying;
 };
 
-/// Called after every move.
+/// Function that is called after every move.
 using MoveCallback = std::function<void(int action, const StepResult& result)>;
 
 FlightResult fly(LunarLander& lander, const Policy& policy, std::uint64_t seed, const MoveCallback& onMove) {
@@ -117,12 +118,17 @@ void flyAll(const Options& options) {
 }
 
 std::vector<Option> knownOptions() {
-    return {{.name = "--policy", .help = "random, heuristic, coast, left, main or right", .value = "random"},
+    return {{.name = "--policy",
+             .help = "controller: random, heuristic, coast, left, main or right",
+             .value = "random"},
             {.name = "--episodes", .help = "number of flights", .value = "10"},
             {.name = "--seed", .help = "seed of the first flight, incremented for each flight", .value = "1"},
-            {.name = "--gravity", .help = "gravity; negative is downwards", .value = "-10"},
+            {.name = "--gravity", .help = "vertical gravity; negative values pull downwards", .value = "-10"},
             {.name = "--wind", .help = "enable wind, like enable_wind in Gymnasium", .value = {}, .isSwitch = true},
-            {.name = "--moves", .help = "print every move", .value = {}, .isSwitch = true}};
+            {.name = "--moves",
+             .help = "print action, reward and observation of every move",
+             .value = {},
+             .isSwitch = true}};
 }
 
 }  // namespace

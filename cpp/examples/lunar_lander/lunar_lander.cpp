@@ -22,8 +22,9 @@ namespace {
 constexpr int stepsPerSecond = 50;
 constexpr int velocityIterations = 180;
 constexpr int positionIterations = 60;
-// Box2D 2.4 solves the limit and anchor of a joint alternately, Box2D 2.3 in Gymnasium together. On the ground this
-// needs more iterations; otherwise the lander rocks for about 15 more steps before it comes to rest.
+// Box2D 2.4 solves the limit and the anchor of a joint alternately; Box2D 2.3, which Gymnasium uses, solves both
+// together. Ground contact therefore needs more iterations. Without them, the lander rocks for about 15 more steps
+// before it rests.
 constexpr int groundVelocityIterations = 3 * velocityIterations;
 
 constexpr double scale = 30.0;
@@ -56,13 +57,13 @@ constexpr double sideEngineFuel = 0.03;
 constexpr double failureReward = -100.0;
 constexpr double landingReward = 100.0;
 
-/// Offset of the point where an engine's impulse acts: `lean` is multiplied by the sine of the hull's angle, `up` by
-/// its cosine. In a rigid mount both would be equal.
+/// Offset of the point where the impulse of an engine acts: `lean` is multiplied by the sine of the hull's angle, `up`
+/// by the cosine. For an engine that is fixed to the hull, both would be equal.
 struct Mount {
     double lean = 0.0;
     double up = 0.0;
 };
-constexpr Mount sideEngines{.lean = 17 / scale, .up = 14 / scale};  // Not rigid, as in Gymnasium.
+constexpr Mount sideEngines{.lean = 17 / scale, .up = 14 / scale};  // Different, as in Gymnasium.
 
 constexpr double left = -1.0;
 constexpr double right = 1.0;
@@ -72,14 +73,14 @@ b2Vec2 vector(double x, double y) { return {static_cast<float>(x), static_cast<f
 /// Observation in double precision, used for rewards.
 using State = std::array<double, std::tuple_size_v<Observation>>;
 
-/// Shaping potential of a state. The reward of a step is its increase minus the fuel cost.
+/// Return the shaping potential of a state. The reward of a step is the increase of the potential minus the fuel cost.
 double shaping(const State& state) {
     const auto [x, y, speedX, speedY, angle, turning, leftTouches, rightTouches] = state;
     return -100 * std::sqrt(x * x + y * y) - 100 * std::sqrt(speedX * speedX + speedY * speedY) -
            100 * std::abs(angle) + 10 * leftTouches + 10 * rightTouches;
 }
 
-/// Random terrain heights at the borders of chunks, level around the pad and smoothed.
+/// Random terrain: smoothed heights at the borders between equal sections, flat around the landing pad.
 class Terrain {
 public:
     static constexpr std::size_t borders = 11;
@@ -100,7 +101,7 @@ private:
     std::array<double, borders + 1> rough_;
 };
 
-/// Non-periodic wind strength between -1 and 1 that starts at a random phase.
+/// Wind strength over time: a non-periodic function with values between -1 and 1 that starts at a random phase.
 class Gust {
 public:
     explicit Gust(rl4sys::Draws& draws) : moment_(std::floor(draws.uniform() * 2 * 9999) - 9999) {}
@@ -115,6 +116,7 @@ private:
     double moment_;
 };
 
+/// Wind that acts on the hull: a horizontal force and a torque.
 struct Gusts {
     explicit Gusts(rl4sys::Draws& draws) : push(draws), turn(draws) {}
 
@@ -127,8 +129,9 @@ struct Leg {
     b2RevoluteJoint* joint = nullptr;
     bool touches = false;
 
-    /// Enable the limit only once it is passed. Box2D 2.4 stops a joint before its limit, while 2.3 in Gymnasium lets
-    /// it overshoot for one step, so hard landings fold the legs further.
+    /// Enable the limit of the joint only while the joint is beyond its limit. Box2D 2.4 stops a joint before the
+    /// limit. Box2D 2.3, which Gymnasium uses, lets the joint pass the limit for one step, so that hard landings fold
+    /// the legs further.
     void limit() {
         const float angle = joint->GetJointAngle();
         joint->EnableLimit(angle <= joint->GetLowerLimit() || angle >= joint->GetUpperLimit());
@@ -207,7 +210,7 @@ private:
         leg.joint = static_cast<b2RevoluteJoint*>(world_.CreateJoint(&joint));
     }
 
-    /// Return a joint with a motor that keeps the leg spread but yields until the leg is folded.
+    /// Return a joint whose motor acts as a spring: it holds the leg spread, and a strong force can fold the leg.
     static b2RevoluteJointDef spring(double side) {
         b2RevoluteJointDef joint;
         joint.localAnchorB = vector(side * legAway, legDown);
@@ -234,7 +237,7 @@ private:
         std::uint16_t category;
     };
 
-    /// Add a part of the lander; parts collide with the ground only.
+    /// Add a part of the lander. Parts collide with the ground, but not with each other.
     static void addPart(b2Body& body, const b2Shape& shape, const Material& material) {
         b2FixtureDef fixture;
         fixture.shape = &shape;
@@ -270,7 +273,7 @@ private:
 
     /// Fire the engine of the action. Returns the fuel cost.
     double fire(Action action) {
-        // Draw even if no engine fires, so that the random numbers of a step depend only on its index.
+        // Draw even if no engine fires, so that the random numbers of a step do not depend on earlier actions.
         const double first = between(-1, 1) / scale;
         const double second = between(-1, 1) / scale;
         switch (action) {
@@ -289,7 +292,8 @@ private:
         return 0.0;
     }
 
-    /// Push the hull away from a point at `down` and `across` from its center, proportionally to the distance.
+    /// Apply an impulse that pushes the hull away from the point at `down` and `across` relative to its center. The
+    /// impulse is proportional to the distance of the point.
     void thrust(double down, double across, double power, const Mount& mount) {
         const double sine = std::sin(static_cast<double>(hull_->GetAngle()));
         const double cosine = std::cos(static_cast<double>(hull_->GetAngle()));
@@ -355,9 +359,9 @@ Observation LunarLander::reset(std::uint64_t seed) {
 }
 
 StepResult LunarLander::step(int action) {
-    if (!flight_) throw std::logic_error("a lander must be reset before its first step");
+    if (!flight_) throw std::logic_error("step was called before the first reset");
     if (action < 0 || action >= actionCount) {
-        throw std::out_of_range("the actions of the lander are 0 to 3, got " + std::to_string(action));
+        throw std::out_of_range("action " + std::to_string(action) + " is invalid; expected 0 to 3");
     }
     return flight_->step(static_cast<Action>(action));
 }

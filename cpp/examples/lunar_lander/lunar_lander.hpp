@@ -9,15 +9,16 @@ namespace lunar {
 
 /// Position (x, y), velocity (x, y), angle, angular velocity, and ground contact of the left and right leg (0 or 1).
 ///
-/// The pad is at (0, 0), the view ends at x = ±1; scales are those of Gymnasium.
+/// The landing pad is at (0, 0), and the view ends at x = ±1. All elements have the same scales as in Gymnasium.
 using Observation = std::array<float, 8>;
 
 inline constexpr int actionCount = 4;
 enum Action : int { coast, fireLeft, fireMain, fireRight };
 
-/// State of a flight after a step; all states except `flying` end it.
+/// State of a flight after a step. Every state except `flying` ends the flight.
 enum class Outcome { flying, crashed, flewAway, landed };
 
+/// Result of one step.
 struct StepResult {
     Observation observation;
     double reward;
@@ -37,7 +38,7 @@ struct Settings {
     std::optional<Wind> wind;
 };
 
-/// LunarLander-v3 of Gymnasium with discrete actions. Has no time limit; the caller sets one.
+/// LunarLander-v3 of Gymnasium with discrete actions. It has no time limit: the caller ends flights that take too long.
 class LunarLander {
 public:
     explicit LunarLander(Settings settings = {});
@@ -45,7 +46,7 @@ public:
     LunarLander(LunarLander&&) noexcept;
     LunarLander& operator=(LunarLander&&) noexcept;
 
-    /// Begin a flight. The seed determines the terrain, the initial push and all other random numbers.
+    /// Begin a flight. The seed determines the terrain, the initial force and all other random numbers of the flight.
     Observation reset(std::uint64_t seed);
 
     /// Simulate 1/50 second with an `Action`. Results after the end of a flight are undefined.

@@ -37,7 +37,7 @@ TEST(LunarLanderTest, SameSeedGivesTheSameFlight) {
     EXPECT_NE(first, observations(flyWith(lander, 8, fireMain)));
 }
 
-TEST(LunarLanderTest, StartsAboveThePadWithoutContact) {
+TEST(LunarLanderTest, FlightStartsAboveThePadWithoutGroundContact) {
     LunarLander lander;
 
     const Observation observation = lander.reset(1);
@@ -48,7 +48,7 @@ TEST(LunarLanderTest, StartsAboveThePadWithoutContact) {
     EXPECT_EQ(observation[7], 0.0f);
 }
 
-TEST(LunarLanderTest, CrashesWithoutThrust) {
+TEST(LunarLanderTest, LanderCrashesWithoutThrust) {
     LunarLander lander;
 
     const auto results = flyWith(lander, 1, coast);
@@ -57,7 +57,7 @@ TEST(LunarLanderTest, CrashesWithoutThrust) {
     EXPECT_EQ(results.back().reward, -100.0);
 }
 
-TEST(LunarLanderTest, FliesAwayUnderFullThrust) {
+TEST(LunarLanderTest, LanderLeavesTheViewWithMainEngineOnly) {
     LunarLander lander;
 
     const auto results = flyWith(lander, 1, fireMain);

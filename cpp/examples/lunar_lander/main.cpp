@@ -1,4 +1,4 @@
-/// Lunar Lander as a live system, trained by a running server.
+/// Program that controls the Lunar Lander with a policy, which a training server trains at the same time.
 
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Mean return over `window` episodes at which Lunar Lander is solved.
+/// Lunar Lander is solved if the mean return of the last `window` episodes reaches this value.
 constexpr double solvedReturn = 200.0;
 constexpr std::size_t window = 100;
 constexpr std::uint64_t timedEvery = 16;
@@ -39,10 +39,10 @@ constexpr std::chrono::seconds flushPatience{10};
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// Sliding window over the most recent numbers of a series.
-class Recent {
+/// The most recent numbers of a series.
+class SlidingWindow {
 public:
-    explicit Recent(std::size_t most) : most_(most) {}
+    explicit SlidingWindow(std::size_t capacity) : capacity_(capacity) {}
 
     void add(double number) {
         if (full()) numbers_.pop_front();
@@ -50,14 +50,15 @@ public:
     }
 
     std::size_t size() const { return numbers_.size(); }
-    bool full() const { return numbers_.size() == most_; }
+    bool full() const { return numbers_.size() == capacity_; }
 
-    /// Mean of the window; 0 if it is empty, like `median`.
+    /// Return the mean of the numbers; 0 if there are none.
     double mean() const {
         const double sum = std::accumulate(numbers_.begin(), numbers_.end(), 0.0);
         return numbers_.empty() ? 0.0 : sum / static_cast<double>(numbers_.size());
     }
 
+    /// Return the median of the numbers; 0 if there are none.
     double median() const {
         if (numbers_.empty()) return 0.0;
         std::vector<double> sorted(numbers_.begin(), numbers_.end());
@@ -67,28 +68,28 @@ public:
     }
 
 private:
-    std::size_t most_;
+    std::size_t capacity_;
     std::deque<double> numbers_;
 };
 
-/// Results of all episodes so far.
+/// Statistics of all episodes so far.
 struct Flights {
     std::uint64_t episodes = 0;
     std::uint64_t steps = 0;
-    Recent returns{window};
-    Recent decisionMicroseconds{timesKept};
+    SlidingWindow returns{window};
+    SlidingWindow decisionMicroseconds{timesKept};
 
     bool solved() const { return returns.full() && returns.mean() >= solvedReturn; }
 };
 
-/// Control loop: request an action, apply it, report its reward.
+/// Control loop that requests an action, applies it to the lander and reports the reward.
 class Pilot {
 public:
     explicit Pilot(rl4sys::RL4SysAgent& agent) : agent_(agent) {}
 
     const Flights& flights() const { return flights_; }
 
-    /// Fly one episode with at most `maxMoves` moves. An interrupted episode is not counted.
+    /// Fly one episode with at most `maxMoves` moves. An interrupted episode is not included in the statistics.
     void fly(std::uint64_t seed, std::uint64_t maxMoves) {
         Observation observation = lander_.reset(seed);
         double totalReward = 0.0;
@@ -129,13 +130,13 @@ private:
 
 std::string text(const std::optional<std::uint64_t>& version) { return version ? std::to_string(*version) : "none"; }
 
-/// Progress display: one updated line on a terminal, otherwise a line every 10 seconds.
+/// Progress display: a single line that is updated on a terminal, otherwise one new line every 10 seconds.
 class Display {
 public:
     explicit Display(const rl4sys::RL4SysAgent& agent) : agent_(agent) {}
 
     void progress(const Flights& flights) {
-        if (Clock::now() - shownAt_ < every_ && !flights.solved()) return;
+        if (Clock::now() - shownAt_ < interval_ && !flights.solved()) return;
         shownAt_ = Clock::now();
         const rl4sys::Statistics statistics = agent_.statistics();
         std::printf("%sepisode %" PRIu64 "  step %" PRIu64 "  return %7.1f (last %zu)  version %s  "
@@ -163,12 +164,12 @@ public:
 private:
     const rl4sys::RL4SysAgent& agent_;
     const bool terminal_ = isatty(STDOUT_FILENO) != 0;
-    const std::chrono::seconds every_{terminal_ ? 1 : 10};
+    const std::chrono::seconds interval_{terminal_ ? 1 : 10};
     const Clock::time_point startedAt_ = Clock::now();
     Clock::time_point shownAt_ = startedAt_;
 };
 
-/// Settings from the command line that override the config file.
+/// Return the settings from the command line that override the config file, as JSON.
 std::string settings(const Options& options) {
     nlohmann::json settings = nlohmann::json::object();
     if (options.given("--client-id")) settings["client_id"] = options.text("--client-id");
@@ -201,12 +202,12 @@ std::vector<Option> knownOptions() {
         {.name = "--seed", .help = "seed of the first episode, incremented for each episode", .value = "1"},
         {.name = "--number-of-iterations", .help = "maximum number of episodes", .value = "10000"},
         {.name = "--number-of-moves", .help = "maximum moves per episode", .value = "1000"},
-        {.name = "--client-id", .help = "name of this client, and of its policy unless --policy-id is given",
+        {.name = "--client-id", .help = "client_id, also used as policy_id unless --policy-id is given",
          .value = {}},
-        {.name = "--policy-id", .help = "policy to train; clients may share one", .value = {}},
-        {.name = "--server-address", .help = "host:port of the server, overrides the config", .value = {}},
-        {.name = "--config", .help = "the client's JSON file", .value = LUNAR_LANDER_CONFIG},
-        {.name = "--debug", .help = "log everything the client does", .value = {}, .isSwitch = true},
+        {.name = "--policy-id", .help = "policy to train; several clients may use the same policy", .value = {}},
+        {.name = "--server-address", .help = "host:port of the server; overrides the config", .value = {}},
+        {.name = "--config", .help = "config file of the client (JSON)", .value = LUNAR_LANDER_CONFIG},
+        {.name = "--debug", .help = "log debug messages of the client", .value = {}, .isSwitch = true},
     };
 }
 

@@ -23,7 +23,7 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Option `--name value`, or switch `--name`.
+/// Command line option: `--name VALUE`, or a switch `--name` without a value.
 struct Option {
     std::string name;
     std::string help;
@@ -57,14 +57,14 @@ public:
         Number number{};
         const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
         if (error == std::errc{} && end == value.data() + value.size()) return number;
-        constexpr const char* kind = std::is_integral_v<Number> ? "a whole number, 0 or more" : "a number";
-        throw UsageError(std::string(name) + " should be " + kind + ", got '" + value + "'");
+        constexpr const char* kind = std::is_integral_v<Number> ? "an integer of at least 0" : "a number";
+        throw UsageError(std::string(name) + " is '" + value + "'; expected " + kind);
     }
 
     std::string usage(const std::string& purpose) const {
         std::string text = purpose + "\n\n";
         for (const Option& option : options_) {
-            text += "  " + option.name + (option.isSwitch ? "" : " …") + "\n      " + option.help;
+            text += "  " + option.name + (option.isSwitch ? "" : " VALUE") + "\n      " + option.help;
             text += (option.value.empty() ? "" : " (default: " + option.value + ")") + "\n";
         }
         return text;
@@ -81,7 +81,7 @@ private:
     std::vector<Option> options_;
 };
 
-/// Parse the command line and run the program; print help or errors.
+/// Parse the command line and run the program, or print the help. Errors are printed to standard error.
 /// \return the exit code.
 inline int runProgram(const std::string& name, const std::string& purpose, std::vector<Option> known,
                       std::span<char* const> arguments, const std::function<void(const Options&)>& run) {

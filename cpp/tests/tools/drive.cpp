@@ -1,10 +1,10 @@
-// Test system that makes decisions as fast as possible and prints measurements as JSON.
+// System for tests: requests actions in a loop and prints measurements as JSON.
 //
-//   drive CONFIG OVERRIDES STEPS [THREADS] [PAUSE_MICROSECONDS] [GREETING]
+//   drive CONFIG OVERRIDES STEPS [THREADS] [PAUSE_MICROSECONDS] [READY_MESSAGE]
 //
-// Episodes have 40 steps. The reward is the first element of the observation, negated if the first discrete
-// action is 0.
-// GREETING is printed once the agent is ready. SIGTERM ends the program early but cleanly.
+// Each thread takes STEPS steps and pauses after each of them. Episodes have 40 steps. The reward is the first element
+// of the observation, negated if the action (of the first MultiDiscrete dimension) is 0. READY_MESSAGE is printed when
+// the agent is ready. SIGTERM stops the program early; the agent is closed and the measurements are printed.
 
 #include <sys/resource.h>
 
@@ -37,16 +37,18 @@ constexpr std::size_t episodeSteps = 40;
 
 std::atomic<bool> stopping = false;
 
-struct Seen {
+/// Measurements of one thread.
+struct ThreadResult {
     std::vector<float> microseconds;
     std::set<std::string> reasons;
     std::vector<std::array<float, 3>> firstObservations;
     std::vector<std::int64_t> firstActions;
     std::vector<float> firstLogProbs;
-    long slow = 0;        ///< Steps longer than a millisecond.
-    long slowWaits = 0;   ///< Slow steps that include a voluntary context switch.
+    long slow = 0;        ///< Number of steps that took longer than a millisecond.
+    long slowWaits = 0;   ///< Number of slow steps during which the thread waited (a voluntary context switch).
 };
 
+/// Return the number of voluntary context switches of this thread.
 long voluntaryWaits() {
     rusage usage{};
     getrusage(RUSAGE_THREAD, &usage);
@@ -58,14 +60,14 @@ public:
     System(RL4SysAgent& agent, bool multiDiscrete, std::size_t steps, std::size_t pauseMicroseconds, unsigned seed)
         : agent_(agent), multiDiscrete_(multiDiscrete), steps_(steps), pause_(pauseMicroseconds), random_(seed) {}
 
-    Seen run() {
-        seen_.microseconds.reserve(std::min<std::size_t>(steps_, 10'000'000));
+    ThreadResult run() {
+        result_.microseconds.reserve(std::min<std::size_t>(steps_, 10'000'000));
         RL4SysTrajectory trajectory;
         for (std::size_t step = 1; step <= steps_ && !stopping; ++step) {
             decide(trajectory, step % episodeSteps == 0 || step == steps_);
             if (pause_.count() > 0) std::this_thread::sleep_for(pause_);
         }
-        return std::move(seen_);
+        return std::move(result_);
     }
 
 private:
@@ -80,19 +82,19 @@ private:
         action.updateReward(first == 0 ? -observation[0] : observation[0]);
         if (last) agent_.markEndOfTrajectory(trajectory, action);
         const std::chrono::duration<float, std::micro> took = std::chrono::steady_clock::now() - began;
-        seen_.microseconds.push_back(took.count());
+        result_.microseconds.push_back(took.count());
         if (took.count() > 1000.0f) {
-            ++seen_.slow;
-            seen_.slowWaits += voluntaryWaits() > waits ? 1 : 0;
+            ++result_.slow;
+            result_.slowWaits += voluntaryWaits() > waits ? 1 : 0;
         }
-        seen_.reasons.emplace(action.fallbackReason());
-        if (seen_.firstLogProbs.size() < 100) {
-            seen_.firstObservations.push_back(observation);
-            seen_.firstActions.push_back(first);
+        result_.reasons.emplace(action.fallbackReason());
+        if (result_.firstLogProbs.size() < 100) {
+            result_.firstObservations.push_back(observation);
+            result_.firstActions.push_back(first);
             for (std::size_t part = 1; multiDiscrete_ && part < action.acts().size(); ++part) {
-                seen_.firstActions.push_back(action.acts()[part]);
+                result_.firstActions.push_back(action.acts()[part]);
             }
-            seen_.firstLogProbs.push_back(action.logProb().value_or(0.0f));
+            result_.firstLogProbs.push_back(action.logProb().value_or(0.0f));
         }
     }
 
@@ -102,7 +104,7 @@ private:
     std::chrono::microseconds pause_;
     std::mt19937 random_;
     std::normal_distribution<float> normal_;
-    Seen seen_;
+    ThreadResult result_;
 };
 
 float percentile(std::vector<float>& values, double share) {
@@ -112,7 +114,8 @@ float percentile(std::vector<float>& values, double share) {
     return *place;
 }
 
-/// Peak RAM usage of this process; getrusage would include the process it was forked from.
+/// Return the peak RAM usage of this process in kB. getrusage is not used, because its peak includes the parent process
+/// before exec.
 long peakKilobytes() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {
@@ -122,16 +125,16 @@ long peakKilobytes() {
     return 0;
 }
 
-nlohmann::json described(const rl4sys::Statistics& statistics, long peak, std::vector<Seen>& all) {
+nlohmann::json toJson(const rl4sys::Statistics& statistics, long peak, std::vector<ThreadResult>& results) {
     std::vector<float> microseconds;
     std::set<std::string> reasons;
     long slow = 0;
     long slowWaits = 0;
-    for (const Seen& seen : all) {
-        microseconds.insert(microseconds.end(), seen.microseconds.begin(), seen.microseconds.end());
-        reasons.insert(seen.reasons.begin(), seen.reasons.end());
-        slow += seen.slow;
-        slowWaits += seen.slowWaits;
+    for (const ThreadResult& result : results) {
+        microseconds.insert(microseconds.end(), result.microseconds.begin(), result.microseconds.end());
+        reasons.insert(result.reasons.begin(), result.reasons.end());
+        slow += result.slow;
+        slowWaits += result.slowWaits;
     }
     return {{"decisions", statistics.decisions},
             {"fallback_decisions", statistics.fallbackDecisions},
@@ -148,9 +151,9 @@ nlohmann::json described(const rl4sys::Statistics& statistics, long peak, std::v
             {"reasons", reasons},
             {"over_1_ms", slow},
             {"waited_over_1_ms", slowWaits},
-            {"observations", all.front().firstObservations},
-            {"actions", all.front().firstActions},
-            {"log_probs", all.front().firstLogProbs},
+            {"observations", results.front().firstObservations},
+            {"actions", results.front().firstActions},
+            {"log_probs", results.front().firstLogProbs},
             {"peak_kilobytes", peak},
             {"seconds_deciding", std::accumulate(microseconds.begin(), microseconds.end(), 0.0) / 1e6},
             {"microseconds",
@@ -160,8 +163,9 @@ nlohmann::json described(const rl4sys::Statistics& statistics, long peak, std::v
               {"max", percentile(microseconds, 1.0)}}}};
 }
 
-std::size_t argument(int count, char** values, int place, std::size_t otherwise) {
-    return count > place ? std::strtoull(values[place], nullptr, 10) : otherwise;
+/// Return a numeric command line argument, or the default if it is missing.
+std::size_t argument(int count, char** values, int index, std::size_t defaultValue) {
+    return count > index ? std::strtoull(values[index], nullptr, 10) : defaultValue;
 }
 
 bool isMultiDiscrete(const char* configPath, const std::string& overrides) {
@@ -177,18 +181,18 @@ void drive(int count, char** values) {
     RL4SysAgent agent(values[1], options);
     if (count > 6) std::cout << values[6] << std::endl;
     const bool multiDiscrete = isMultiDiscrete(values[1], options.settings);
-    std::vector<Seen> seen(argument(count, values, 4, 1));
+    std::vector<ThreadResult> results(argument(count, values, 4, 1));
     std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < seen.size(); ++i) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
         threads.emplace_back([&, i] {
             const auto seed = static_cast<unsigned>(i);
             const std::size_t steps = argument(count, values, 3, 1);
-            seen[i] = System(agent, multiDiscrete, steps, argument(count, values, 5, 0), seed).run();
+            results[i] = System(agent, multiDiscrete, steps, argument(count, values, 5, 0), seed).run();
         });
     }
     for (std::thread& thread : threads) thread.join();
     agent.close();
-    std::cout << described(agent.statistics(), peakKilobytes(), seen).dump() << std::endl;
+    std::cout << toJson(agent.statistics(), peakKilobytes(), results).dump() << std::endl;
 }
 
 }  // namespace

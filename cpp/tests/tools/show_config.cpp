@@ -6,7 +6,7 @@
 #include "seeds.hpp"
 #include "client_config.hpp"
 
-/// Print the config in a client's file as JSON, for comparison with the Python client.
+/// Program that prints the typed settings of a client's config file as JSON, for comparison with the Python client.
 ///
 ///     show_config FILE [OVERRIDES]
 

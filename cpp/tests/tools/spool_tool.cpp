@@ -1,7 +1,11 @@
-/// Writes and reads spools, for tests against the Python client.
+/// Program that writes and reads spools, for tests of the compatibility with the Python client.
 ///
 ///     spool_tool leave <directory> <memoryBytes> <spoolBytes> <count> die|persist|stay
 ///     spool_tool take <home>
+///
+/// `leave` puts `count` trajectories into an outbox with a spool in `directory`, then exits immediately (die), after
+/// writing all trajectories to disk (persist), or when standard input is closed (stay). `take` prints and deletes the
+/// trajectories of all abandoned spools in `home`.
 
 #include <zlib.h>
 
@@ -21,7 +25,7 @@ using namespace rl4sys::client;
 
 constexpr std::array<float, 7> rewards{};
 
-/// Content of various lengths, including 0, with all byte values.
+/// Return content whose length and bytes depend on the sequence number. Lengths include 0.
 std::string contentOf(const Recording& recording) {
     std::string content(recording.sequence * 37 % 1500, '\0');
     for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(recording.sequence + i);

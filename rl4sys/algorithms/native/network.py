@@ -1,4 +1,4 @@
-"""Convert torch networks and optimizers to arguments of updates in the native core."""
+"""Conversion of torch networks and optimizers to the arguments of updates in the native core."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class CoreNetwork:
 
     @classmethod
     def of(cls, network: nn.Module) -> CoreNetwork | None:
-        """Wrap a network; returns None if torch has to compute the network or if it has forward hooks.
+        """Wrap a network; return None if torch must compute the network, for example because of forward hooks.
 
-        An inherited ``core_layers`` does not count, because a subclass may compute more than its base class.
+        An inherited ``core_layers`` method is ignored, because a subclass may compute more than its base class.
         """
         declared = "core_layers" in vars(type(network))
         found = network.core_layers() if declared and isinstance(network, HasCoreLayers) else None
@@ -55,16 +55,17 @@ def trainable_network(network: CoreNetwork, optimizer: CoreOptimizer, group: int
 
 
 def frozen_network(network: CoreNetwork) -> FrozenNetwork:
-    """Return a network whose torch weights the core only reads, in place."""
+    """Return a network whose torch weights the core reads in place but never changes."""
     from rl4sys._core import FrozenNetwork
 
     return FrozenNetwork(network.layers.core, addresses(network.weights))
 
 
 def fits_core(algorithm: object, accumulate: int) -> bool:
-    """Return True if the algorithm's own class sets ``fits_core``. Not inherited: a subclass may compute more.
+    """Return True if the native core implements the update of this algorithm.
 
-    Torch computes minibatches that are split into parts (``accumulate`` above 1).
+    The class itself must set ``fits_core``; an inherited value is ignored, because a subclass may compute more. Updates
+    with gradient accumulation (``accumulate`` above 1) run in torch.
     """
     return accumulate == 1 and bool(vars(type(algorithm)).get("fits_core", False))
 
@@ -75,7 +76,7 @@ def has_step_hooks(*optimizers: CoreOptimizer) -> bool:
 
 
 def read_result(optimizer: CoreAdam, result: Sequence[float], max_grad_norm: GradNorm) -> tuple[float, float, float]:
-    """Unpack the result of an update into loss, metric and gradient norm, and save the running norm.
+    """Unpack the result of an update in the core into loss, metric and gradient norm, and save the running norm.
 
     If the norm is not finite, the loss is NaN.
     """

@@ -33,7 +33,7 @@ _KL = MEASURED.index("policy/kl")
 
 @dataclass(frozen=True)
 class Objective:
-    """Loss coefficients and limits of one update."""
+    """Coefficients of the losses, clip ranges and limits of one PPO or A2C update in the native core."""
 
     clip_ratio: float
     value_coef: float
@@ -67,9 +67,10 @@ class CorePolicyUpdate:
     def learn(
         self, rollout: Tensors, passes: Iterable[Array], minibatch: int, budget: StepBudget, objective: Objective
     ) -> tuple[Array, Array | None]:
-        """Run minibatch updates; returns one row of `MEASURED` per minibatch, and the rows of a non-finite minibatch.
+        """Run minibatch updates until ``budget`` is empty or the loss or gradient of a minibatch is not finite.
 
-        Stops at a non-finite minibatch, and once ``budget`` is empty; a KL above ``max_kl`` ends the actor's steps.
+        Returns the metrics `MEASURED` of each minibatch, and the row indices of the minibatch that is not finite, or
+        None. If the KL divergence of a minibatch exceeds ``max_kl``, the actor takes no further steps.
         """
         columns = self._columns(rollout, by_ratio=objective.by_ratio)
         core = self._prepared(columns, objective)
@@ -88,7 +89,7 @@ class CorePolicyUpdate:
     def _run_pass(
         self, core: PolicyUpdate, order: Array, minibatch: int, budget: StepBudget, max_kl: float
     ) -> tuple[list[Array], Array | None]:
-        """Learn from the minibatches of one order of the rows; return as `learn` does."""
+        """Run the minibatch updates of one epoch, with the rows in the given order; return values as in `learn`."""
         measured: list[Array] = []
         while len(order) and budget.consecutive:
             room = np.empty((min(-(-len(order) // minibatch), budget.consecutive), len(MEASURED)))

@@ -66,7 +66,7 @@ class CoreQUpdate:
     def learn(
         self, rows: Tensors, lr: float, max_grad_norm: GradNorm, *, double: bool
     ) -> tuple[dict[str, float], Array]:
-        """Run one update; returns metrics and absolute TD errors. Changes no weights if the loss is not finite."""
+        """Run one update; return metrics and absolute TD errors. Changes no weights if the loss is not finite."""
         self._critic.set_learning_rate(lr)
         row, reward = self._networks[0].row, rows["reward"].float().contiguous()
         seen = [row(observation_of(rows, prefix)).contiguous() for prefix in ("obs.", "next_obs.")]

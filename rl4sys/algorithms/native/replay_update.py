@@ -44,7 +44,7 @@ class TrainedActor:
 
 @dataclass(frozen=True)
 class CoreBatch:
-    """Batch rows in the layout of the core."""
+    """Batch of transitions as contiguous float32 tensors, as the native core expects."""
 
     observation: Tensor
     action: Tensor
@@ -70,7 +70,7 @@ class CoreReplayUpdate:
         self._loads = self._loads_of_optimizers()
         self._found = list(found.values())
         self._addresses = weight_addresses(self._found)
-        # Keep references: ReplayUpdate requires that these networks outlive it.
+        # Keep references, because these networks must exist as long as ReplayUpdate uses them.
         self._trained_actor = trainable_network(found[actor.network], actor.optimizer)
         self._online_critics = [
             trainable_network(found[network], critics.optimizer) for network in critics.online.members
@@ -110,7 +110,7 @@ class CoreReplayUpdate:
         )
 
     def convert(self, rows: Tensors, encode: Callable[[Tensor], Tensor], reward_scale: float) -> CoreBatch:
-        """Convert batch rows to the layout of the core; ``encode`` scales actions to -1..1."""
+        """Convert batch rows to the tensors that the native core expects; ``encode`` scales actions to -1..1."""
         row = self._networks[0].row
         return CoreBatch(
             row(observation_of(rows, "obs.")).contiguous(),
@@ -122,14 +122,14 @@ class CoreReplayUpdate:
         )
 
     def next_values(self, rows: CoreBatch, noise: Tensor, temperature: float = 0.0) -> Tensor:
-        """Return the minimum target Q-value of the next action, plus temperature times entropy."""
+        """Return the minimum target Q-value of each next action, plus temperature times entropy."""
         values = torch.empty(len(rows))
         seen = rows.next_observation.data_ptr()
         self._update.next_values(len(rows), seen, noise.data_ptr(), temperature, values.data_ptr())
         return values
 
     def learn_critics(self, rows: CoreBatch, next_value: Tensor, lr: float) -> tuple[dict[str, float], Array]:
-        """Run one update; returns metrics and absolute TD errors. Changes no weights if the loss is not finite."""
+        """Run one critic update; return metrics and absolute TD errors. No weights change if the loss is not finite."""
         for network in self._online_critics:
             network.set_learning_rate(lr)
         errors = torch.empty(len(rows))
@@ -148,7 +148,7 @@ class CoreReplayUpdate:
     def learn_actor(
         self, rows: CoreBatch, noise: Tensor, lr: float, temperature: float = 0.0, *, use_minimum: bool
     ) -> tuple[float, float]:
-        """Run one actor update; returns loss and entropy. Changes no weights if the loss is not finite.
+        """Run one actor update; return loss and entropy. Changes no weights if the loss is not finite.
 
         ``use_minimum`` selects the minimum Q-value over critics instead of the Q-value of the first critic.
         """

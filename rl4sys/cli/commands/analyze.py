@@ -1,4 +1,4 @@
-"""``rl4sys analyze``."""
+"""Command ``rl4sys analyze``: report on a run, several seeds, a sweep or a study."""
 
 from __future__ import annotations
 
@@ -14,20 +14,29 @@ from rich.console import Console
 from rich.markup import escape
 
 from rl4sys.cli.arguments import Debug, split_names
-from rl4sys.cli.views.console import ConsoleNotes, show_table
+from rl4sys.cli.views.console import ConsoleNotes, print_line, show_table
 from rl4sys.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4sys.analysis.charts import Chart
-    from rl4sys.analysis.run_analysis import RunAnalysis
+    from rl4sys.analysis.history import History
+    from rl4sys.analysis.run_analysis import Remark, RunAnalysis
+    from rl4sys.analysis.seed_analysis import SeedAnalysis
     from rl4sys.analysis.sweep_report import SweepAnalysis
 
 _MOST_ROWS = 30
+_PLOT_WIDTH, _PLOT_HEIGHT = 100, 12
 
 
 def analyze(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN|SWEEP", help="Run, or directory of a sweep or study.", show_default=False)
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|SWEEP",
+            help="Run; several runs or an experiment name for the seeds of an experiment; or directory of a sweep or "
+            "study.",
+            show_default=False,
+        ),
     ],
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the curves to a .png, .svg or .pdf file.")
@@ -47,33 +56,49 @@ def analyze(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Analyze a run or a sweep: results, speed, important settings and failures.
+    """Analyze a run, the seeds of an experiment, or a sweep: results, speed, important settings and failures.
 
     For a run: final and best return, time to reach thresholds, stability, speed, problems and learning curves.
+    For several seeds: results and curves with confidence intervals, spread and outliers.
     For a sweep: ranked trials, importance of each setting, and failures grouped by cause.
 
     - `rl4sys analyze experiments/ppo_cartpole_… --threshold 475 --plot run.png` analyzes a run and plots its curves.
 
+    - `rl4sys analyze ppo_cartpole --html seeds.html` analyzes all seeds of an experiment.
+
     - `rl4sys analyze experiments/ppo_sweep_… --html sweep.html` writes a report about a sweep.
     """
     from rl4sys.analysis.plots import check_suffix
-    from rl4sys.analysis.selection import find_folder
-    from rl4sys.runs.directory import is_run
 
     if plot is not None:
         check_suffix(plot)
-    folder = find_folder(run, root)
-    if is_run(folder):
-        report = _report_of_run(folder, threshold or [], split_names(metrics) if metrics else [], smooth)
-    else:
-        _reject_run_options(metrics, threshold)
-        report = _report_of_sweep(folder)
-    # Write files first, so that they exist even if the output is cut short, as by `| head`.
+    report = _make_report(runs, root, metrics, threshold, smooth)
+    # Write files first, so that they exist even if `| head` or similar closes the output early.
     _write(report, plot, html)
     if as_json:
         typer.echo(json.dumps(report.as_json, allow_nan=False))
     else:
         report.show(Console())
+
+
+def _make_report(
+    arguments: Sequence[str], root: Path, metrics: str | None, threshold: list[float] | None, smooth: int
+) -> _Report:
+    from rl4sys.analysis.selection import find_folder, select_runs, selects_seeds
+    from rl4sys.runs.directory import is_run
+
+    thresholds, names = threshold or [], split_names(metrics) if metrics else []
+    if selects_seeds(arguments, root):
+        selection = select_runs(arguments, root)
+        notes = ConsoleNotes(Console(stderr=True))
+        for note in selection.notes:
+            notes.note(note)
+        return _report_of_seeds(selection.runs, thresholds, names, smooth)
+    folder = find_folder(arguments[0], root)
+    if is_run(folder):
+        return _report_of_run(folder, thresholds, names, smooth)
+    _reject_run_options(metrics, threshold)
+    return _report_of_sweep(folder)
 
 
 def _reject_run_options(metrics: str | None, threshold: list[float] | None) -> None:
@@ -87,7 +112,7 @@ def _reject_run_options(metrics: str | None, threshold: list[float] | None) -> N
 
 @dataclass(frozen=True)
 class _Report:
-    """Analysis of a run or a sweep as chart, HTML page, JSON object and terminal output."""
+    """Analysis of a run, several seeds or a sweep, as a chart, HTML page, JSON object and terminal output."""
 
     chart: Chart
     page: str
@@ -111,10 +136,57 @@ def _show_run(console: Console, analysis: RunAnalysis) -> None:
     show_table(console, analysis.run.path.name, ["", ""], fact_rows(analysis), text_columns=2)
     if analysis.milestones:
         show_table(console, "time to reach a return", MILESTONE_HEADINGS, milestone_rows(analysis))
+    _show_remarks(console, analysis.remarks)
+
+
+def _show_remarks(console: Console, remarks: Sequence[Remark]) -> None:
     colors = {"problem": "red", "hint": "yellow", "good": "green"}
-    for remark in analysis.remarks:
+    for remark in remarks:
         mark = f"[{colors[remark.kind]}]{remark.kind}[/]"
         console.print(f"{mark}: {escape(remark.text)}", soft_wrap=True, highlight=False)
+
+
+def _report_of_seeds(
+    runs: Sequence[History], thresholds: Sequence[float], metrics: Sequence[str], smooth: int
+) -> _Report:
+    from rl4sys.analysis.seed_analysis import analyze_seeds
+    from rl4sys.analysis.seed_report import seeds_chart, to_json, to_page
+
+    analysis = analyze_seeds(runs, thresholds)
+    chart = seeds_chart(analysis, metrics, smooth)
+    show = partial(_show_seeds, analysis=analysis, chart=chart)
+    return _Report(chart, to_page(analysis, chart), to_json(analysis), show)
+
+
+def _show_seeds(console: Console, analysis: SeedAnalysis, chart: Chart) -> None:
+    from rl4sys.analysis import seed_report as report
+
+    headings, rows = report.result_table(analysis)
+    show_table(console, analysis.metric, headings, rows)
+    show_table(console, "seeds, best first", report.SEED_HEADINGS, report.seed_rows(analysis), text_columns=3)
+    if analysis.reached:
+        show_table(console, "time to reach a return", report.REACHED_HEADINGS, report.reached_rows(analysis))
+    _show_curve(console, chart)
+    _show_remarks(console, analysis.remarks)
+
+
+def _show_curve(console: Console, chart: Chart) -> None:
+    """Plot the first curve of a chart, with the ends of its interval as dotted lines."""
+    from rl4sys.analysis.charts import Panel
+    from rl4sys.cli.views.text_plots import plot
+
+    panel = chart.panels[0]
+    if not isinstance(panel, Panel) or len(panel.lines[0].band.steps) < 2:
+        return
+    band = panel.lines[0].band
+    center, *ends = [
+        list(zip(band.steps.tolist(), values.tolist(), strict=True))
+        for values in (band.center, band.low, band.high)
+        if values is not None
+    ]
+    console.print(f"[bold]{escape(panel.title)}[/]", highlight=False)
+    for line in [*plot(center, min(console.width, _PLOT_WIDTH), _PLOT_HEIGHT, ends), chart.caption, ""]:
+        print_line(console, line)
 
 
 def _report_of_sweep(folder: Path) -> _Report:
@@ -159,4 +231,4 @@ def _write(report: _Report, plot: Path | None, html: Path | None) -> None:
         from rl4sys.analysis.page import write_page
 
         write_page(report.page, html)
-        notes.note(f"page written to {html}")
+        notes.note(f"HTML report written to {html}")

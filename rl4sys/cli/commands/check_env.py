@@ -1,4 +1,4 @@
-"""``rl4sys check-env``."""
+"""Command ``rl4sys check-env``: check an environment for errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rl4sys.cli.arguments import Debug
-from rl4sys.cli.policy_source import read_environment
+from rl4sys.training.policy_source import read_environment
 
 if TYPE_CHECKING:
     from rl4sys.environments.check import Finding
@@ -29,28 +29,28 @@ def check_env(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="Settings to change in the `environment` block, such as wrapper=atari.",
+            help="Settings to change in the `environment` block, such as family=atari.",
             show_default=False,
         ),
     ] = None,
     steps: Annotated[
         int,
         typer.Option(
-            min=1, help="Number of random steps; they are taken twice to check that the environment is deterministic."
+            min=1, help="Number of random steps. They are repeated to check that the environment is deterministic."
         ),
     ] = 500,
     debug: Debug = False,
 ) -> None:
-    """Check an environment for errors; exit code 2 if it cannot be used for training.
+    """Check an environment for errors. Exit code 2 means that it cannot be used for training.
 
     - `rl4sys check-env CartPole-v1` checks a Gymnasium environment.
 
-    - `rl4sys check-env Pong wrapper=atari` checks an Atari game.
+    - `rl4sys check-env Pong family=atari` checks an Atari game.
 
     - `rl4sys check-env my.yaml` checks the environment of a config, with its plugins.
     """
     from rl4sys.environments.check import check_environment
-    from rl4sys.environments.families.gym import make_environment
+    from rl4sys.environments.factory import make_environment
 
     config = read_environment(source, changes or [])
     found = check_environment(lambda: make_environment(config), steps=steps, remake=config.remake, after_end=True)

@@ -1,4 +1,4 @@
-"""``rl4sys cleanup``."""
+"""Command ``rl4sys cleanup``: delete large files of old runs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def cleanup(
     root: Annotated[Path, typer.Option(help="Folder of runs to clean up.")] = Path("experiments"),
     debug: Debug = False,
 ) -> None:
-    """Remove checkpoints, logs and videos of runs that are neither good nor recent.
+    """Remove checkpoints, logs and videos of runs that are neither recent nor among the best.
 
-    Config, provenance, status, tags and metrics are kept (metrics are thinned to about 1,000 rows, including the best
-    and the last), so `list` and `compare` still work; the runs can no longer be resumed or evaluated. Active runs,
-    server policies, trials of unfinished sweeps, and runs used by the config of another run are never changed.
+    Config, provenance, status, tags and metrics are kept, so `list` and `compare` still work, but the runs can no
+    longer be resumed or evaluated. Metrics are thinned to about 1,000 rows, including the best and last values. Active
+    runs, server policies, trials of unfinished sweeps, and runs used by the config of another run are never changed.
 
     - `rl4sys cleanup --keep-best 10 --keep-recent 30 --dry-run` shows what would be removed.
     """
@@ -75,20 +75,20 @@ def _show(console: Console, plan: CleanupPlan, runs: list[RunSummary]) -> None:
     if rows:
         show_table(
             console,
-            "runs to strip",
-            ("run", "environment", "last change", "best_reward", "frees"),
+            "runs to clean up",
+            ("run", "environment", "last change", "best_reward", "freed"),
             rows,
             text_columns=3,
         )
     for reason, count in _count_reasons(plan).items():
-        typer.echo(f"kept unchanged, {reason}: {pluralize(count, 'run')}")
+        typer.echo(f"kept unchanged ({reason}): {pluralize(count, 'run')}")
     typer.echo(
-        f"{pluralize(len(going), 'run')} to strip, which frees {format_bytes(plan.bytes)}" if going else "nothing to do"
+        f"{pluralize(len(going), 'run')} to clean up, {format_bytes(plan.bytes)} to free" if going else "nothing to do"
     )
 
 
 def _count_reasons(plan: CleanupPlan) -> dict[str, int]:
-    """Return the number of runs kept unchanged for each reason."""
+    """Return the number of runs that are kept unchanged, by reason."""
     reasons = list(plan.keep.values())
     return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
 
@@ -106,7 +106,7 @@ def _confirm(count: int, size: str, *, confirmed: bool) -> None:
 
 
 def _try_strip(path: Path, strip_run: Callable[[Path, datetime], None], console: Console) -> bool:
-    """Strip a run and return True; print a note and return False if it cannot be stripped, such as an active run."""
+    """Clean up a run and return True. If this fails, as during training, print a note and return False."""
     from rl4sys.errors import RunError
 
     try:

@@ -1,4 +1,4 @@
-"""``rl4sys compare``."""
+"""Command ``rl4sys compare``: compare groups of runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compare(
     by: Annotated[
         str,
         typer.Option(
-            help="How to group runs: config (same settings except the seed), name, run, argument, or settings such as "
+            help="Grouping of runs: config (same settings except the seed), name, run, argument, or settings such as "
             "algorithm.lr."
         ),
     ] = "config",
@@ -47,7 +47,7 @@ def compare(
     ] = "iqm",
     smooth: Annotated[int, typer.Option(min=1, help="Window of the moving average over curves, in values.")] = 1,
     completed: Annotated[bool, typer.Option("--completed", help="Compare completed runs only.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap confidence intervals.")] = 0,
     root: Annotated[Path, typer.Option(help="Folder to search for runs.")] = Path("experiments"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     debug: Debug = False,
@@ -78,7 +78,7 @@ def compare(
         notes.note(note)
     groups = group_runs(selection.chosen, by)
     comparison = compare_groups(groups, split_names(metrics), ComparisonOptions(statistic, smooth, seed))
-    # Write files first, so that they exist even if the output is cut short, as by `| head`.
+    # Write files first, so that they exist even if `| head` or similar closes the output early.
     _write(comparison, plot, html, notes)
     if as_json:
         typer.echo(json.dumps(to_json(comparison), allow_nan=False))
@@ -98,7 +98,7 @@ def _write(comparison: Comparison, plot: Path | None, html: Path | None, notes: 
         from rl4sys.analysis.page import write_page
 
         write_page(to_page(comparison), html)
-        notes.note(f"page written to {html}")
+        notes.note(f"HTML report written to {html}")
 
 
 def _show(console: Console, comparison: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""``rl4sys config``: show, check and migrate config files."""
+"""Command ``rl4sys config``: show, check and migrate config files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Changes = Annotated[
 
 @app.command()
 def show(source: _Source, changes: _Changes = None, debug: Debug = False) -> None:
-    """Print the complete config: inherited settings, defaults and command-line changes included.
+    """Print the complete config, including inherited settings, defaults and changes on the command line.
 
     A partial config, such as algorithms/ppo, is printed without defaults.
 
@@ -45,7 +45,7 @@ def show(source: _Source, changes: _Changes = None, debug: Debug = False) -> Non
 
 @app.command()
 def check(source: _Source, changes: _Changes = None, debug: Debug = False) -> None:
-    """Check a config for errors; exit code 2 and a list of errors if it cannot be trained.
+    """Check a config for errors. If it is invalid, print all errors; the exit code is then 2.
 
     Builds the environment and the learner, but does not train.
 

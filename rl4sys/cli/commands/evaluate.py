@@ -1,4 +1,4 @@
-"""``rl4sys evaluate``."""
+"""Command ``rl4sys evaluate``: play evaluation episodes with a trained policy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from rl4sys.cli.arguments import Debug, RunArgument
-from rl4sys.cli.policy_source import check_compatible, policy_source
 from rl4sys.cli.views.console import ConsoleNotes
+from rl4sys.training.policy_source import check_compatible, policy_source
 
 if TYPE_CHECKING:
     from rl4sys.environments.evaluation import Evaluation
@@ -66,7 +66,7 @@ def evaluate(
     chosen = opened.config.experiment.seed if seed is None else seed
     where = opened.config.environment
     if environment is not None:
-        where = where.model_copy(update={"name": environment, "wrapper": "gym", "options": {}})
+        where = where.model_copy(update={"name": environment, "family": "gym", "options": {}})
         check_compatible(where, policy)
     result = run_episodes(where, policy, episodes, chosen)
     if as_json:

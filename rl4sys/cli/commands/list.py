@@ -1,4 +1,4 @@
-"""``rl4sys list``."""
+"""Command ``rl4sys list``: list and filter runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PIPE_WIDTH = 200
 _SHRINKABLE = ("name", "environment", "tags")
 """Columns that are truncated on a narrow terminal."""
 _DEBUG = ", debug"
-"""Added to the status of a debug run."""
+"""Text appended to the status of a debug run."""
 _TEXT_COLUMNS = ("id", "name", "algorithm", "environment", "status", "started", "tags")
 
 
@@ -51,11 +51,11 @@ def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
     debug: Debug = False,
 ) -> None:
-    """List runs, local and live, newest first.
+    """List local runs and hosted policies, newest first.
 
     `reward` is the mean return of the last evaluation, or of the last training episodes if there was no evaluation;
-    `best_reward` is the best such value. Debug runs (`train --debug`) have the tag `debug` and come last in an order by
-    numbers. Filters and `--sort` also accept metrics and settings.
+    `best_reward` is the best of these returns in the run. Debug runs (`train --debug`) have the tag `debug` and come
+    last if runs are sorted by a number. Filters and `--sort` also accept metrics and settings.
 
     - `rl4sys list --filter algorithm=ppo --filter 'reward>200' --sort reward` lists good PPO runs, best first.
 

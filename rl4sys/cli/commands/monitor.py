@@ -1,4 +1,4 @@
-"""``rl4sys monitor``."""
+"""Command ``rl4sys monitor``: show the progress of running and ended runs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class MonitoredRuns:
         return show_many(runs, console.width)
 
     def _select(self, folder: Path) -> list[Path]:
-        """Return the runs of a folder to show: active runs, then ended runs, newest first."""
+        """Return the runs of a folder that are shown: active runs, then ended runs, each newest first."""
         from rl4sys.runs.directory import RUNNING
         from rl4sys.runs.monitor import last_activity
 

@@ -1,4 +1,4 @@
-"""``rl4sys show``."""
+"""Command ``rl4sys show``: show the details of one run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rl4sys.cli.arguments import Debug, RunArgument
+from rl4sys.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4sys.runs.summary import RunSummary
@@ -29,21 +30,35 @@ def show(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Show one run: results, settings, provenance, checkpoints and location.
+    """Show one run: results, settings, provenance, checkpoints and location; or describe a policy file.
 
     - `rl4sys show 3f9c` shows the run with an ID starting with 3f9c.
+
+    - `rl4sys show policy.safetensors` shows the spaces, size, hash and operations of a policy.
 
     - `rl4sys config show experiments/…/configs/config.yaml` prints all settings of a run.
     """
     from rl4sys.runs.query import find_run
     from rl4sys.runs.summary import read_summary, with_current_status
 
+    if run.endswith(".safetensors") and Path(run).is_file():
+        _show_policy(Path(run), as_json=as_json)
+        return
     record = with_current_status(read_summary(find_run(run, root)))
     details = _RunDetails(record)
     if as_json:
         typer.echo(json.dumps(details.to_json(), indent=1))
     else:
         details.show(Console())
+
+
+def _show_policy(path: Path, *, as_json: bool) -> None:
+    from rl4sys.policy.description import describe
+    from rl4sys.policy.snapshot import Snapshot
+
+    if as_json:
+        raise ConfigError(f"--json shows a run, but {path} is a policy file; remove --json")
+    typer.echo(describe(Snapshot.from_bytes(path.read_bytes())))
 
 
 class _RunDetails:
@@ -120,7 +135,7 @@ class _RunDetails:
         ]
 
     def _siblings(self) -> str:
-        """Return a text that lists the runs of the same config with other seeds; empty if there are none."""
+        """Return text that lists the runs with the same config and other seeds, or an empty string."""
         from rl4sys.runs.store import RunStore, root_of
 
         runs = RunStore(root_of(self._record.path)).runs()

@@ -1,4 +1,4 @@
-"""``rl4sys simulate``."""
+"""Command ``rl4sys simulate``: roll out a trained policy, with an optional video or window."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rl4sys.cli.arguments import Debug
-from rl4sys.cli.policy_source import PolicySource, find_policy_source, select_environment
 from rl4sys.cli.views.console import ConsoleNotes
 from rl4sys.errors import ConfigError
+from rl4sys.training.policy_source import PolicySource, find_policy_source, select_environment
 
 if TYPE_CHECKING:
     from rl4sys.environments.evaluation import Evaluation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Render(StrEnum):
-    """Display of rollouts while they run."""
+    """Display of rollouts: a window, or none."""
 
     human = "human"
     none = "none"
@@ -42,7 +42,7 @@ def simulate(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="Settings to change in the `environment` block, such as wrapper=atari.",
+            help="Settings to change in the `environment` block, such as family=atari.",
             show_default=False,
         ),
     ] = None,
@@ -51,9 +51,10 @@ def simulate(
     video: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record all rollouts in a .mp4 or .gif file; needs no display.")
     ] = None,
-    render: Annotated[Render, typer.Option(help="Display; human opens a window.")] = Render.none,
+    render: Annotated[Render, typer.Option(help="Display of rollouts: human opens a window.")] = Render.none,
     render_kwargs: Annotated[
-        str | None, typer.Option(metavar="JSON", help='softlearning form of --render: \'{"mode": "human"}\'.')
+        str | None,
+        typer.Option(metavar="JSON", help='Same as --render, in the format of softlearning: \'{"mode": "human"}\'.'),
     ] = None,
     checkpoint: Annotated[
         str | None,
@@ -117,7 +118,7 @@ def _wants_window(render_kwargs: str | None) -> bool:
     if not isinstance(wanted, dict) or wanted.keys() != {"mode"} or wanted["mode"] not in ("human", "rgb_array"):
         raise ConfigError(
             f"--render-kwargs is {render_kwargs!r}; expected "
-            """'{"mode": "human"}' for a window, or '{"mode": "rgb_array"}' for none"""
+            """'{"mode": "human"}' for a window, or '{"mode": "rgb_array"}' for no window"""
         )
     return bool(wanted["mode"] == "human")
 

@@ -1,4 +1,4 @@
-"""``rl4sys status``."""
+"""Command ``rl4sys status``: show the policies and clients of a training server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rl4sys store``: maintain the run store."""
+"""Command ``rl4sys store``: maintain the run store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rl4sys sweep``."""
+"""Command ``rl4sys sweep``: train combinations of settings in parallel."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the trials without running them.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Train an experiment with many combinations of settings in parallel, and rank them.
+    """Train an experiment with many combinations of settings in parallel, and rank the combinations.
 
     A sweep has a directory under --root with one run directory per trial. A stopped or killed sweep continues with
-    --resume: finished trials are kept, the others continue exactly from their checkpoints. A failed trial does not
-    stop the others; the exit code is then 1.
+    --resume: finished trials are kept, and the others continue exactly from their checkpoints. A failed trial does not
+    stop the other trials, but the exit code is then 1.
 
     - `rl4sys sweep ppo_sweep` runs a shipped sweep: 27 combinations for PPO on CartPole.
 
@@ -60,7 +60,8 @@ def sweep(
     if resume is not None:
         if config is not None:
             raise ConfigError(
-                f"{config} cannot be combined with --resume, which uses the settings of the sweep; remove one of them"
+                f"the config {config!r} cannot be combined with --resume, because a resumed sweep keeps its settings; "
+                "remove the config or --resume"
             )
         _resume(console, resume, root, given, dry_run=dry_run)
         return
@@ -148,7 +149,7 @@ def _finish(console: Console, swept: Sweep) -> None:
     write_ranking(series, ranking)
     show_ranking(console, ranking, series.config.metric)
     if ranking[0].mean is not None:
-        print_line(console, f"train the best:   rl4sys train {series.path / BEST}")
+        print_line(console, f"train best point: rl4sys train {series.path / BEST}")
         print_line(console, f"analyze:          rl4sys analyze {series.path}")
     elif any(status.state == "completed" for status in results):
         _explain_metric(console, swept)
@@ -169,5 +170,5 @@ def _explain_metric(console: Console, swept: Sweep) -> None:
     known = sorted({name for row in rows for name in row} - {"step"})
     metric = swept.series.config.metric
     meant = did_you_mean(metric, known)
-    print_line(console, f"no trial has the metric {metric}{meant} Known: {', '.join(known)}.")
-    print_line(console, f"rank by another:  rl4sys sweep --resume {swept.series.path} metric=NAME")
+    print_line(console, f"no trial has the metric {metric!r}{meant} Available metrics: {', '.join(known)}.")
+    print_line(console, f"rank by another metric:  rl4sys sweep --resume {swept.series.path} metric=NAME")

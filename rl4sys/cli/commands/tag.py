@@ -1,4 +1,4 @@
-"""``rl4sys tag``."""
+"""Command ``rl4sys tag``: add, remove or show the tags of a run."""
 
 from __future__ import annotations
 

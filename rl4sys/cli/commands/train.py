@@ -1,4 +1,4 @@
-"""``rl4sys train``. Heavy packages are imported inside functions, so that ``--help`` is fast."""
+"""Command ``rl4sys train``: train and resume runs. Heavy imports are inside functions, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.console import Console
 
 from rl4sys.cli.arguments import take_source
 from rl4sys.cli.experiment_options import ExperimentOptions, option_assignments
-from rl4sys.cli.signals import on_stop_signal
+from rl4sys.cli.signals import on_stop_signal, stop_flag
 from rl4sys.cli.views.console import ConsoleNotes
-from rl4sys.config import Settings, differences, find, load, override
-from rl4sys.errors import CheckpointError, ConfigError
+from rl4sys.config import Settings, find, load, override
+from rl4sys.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from rl4sys.cli.views.display import Display
@@ -39,10 +39,17 @@ def train(
             show_default=False,
         ),
     ] = None,
-    config: Annotated[str | None, typer.Option(metavar="CONFIG", help="Config, instead of the first argument.")] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="SEED,…", help="Seed; several, separated by commas, train one run each.")
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="CONFIG", help="Config file or shipped experiment, instead of the first argument."),
     ] = None,
+    seed: Annotated[
+        str | None,
+        typer.Option(metavar="SEED,…", help="Seed of the run. Several seeds, separated by commas, train one run each."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of runs to train in parallel, with several seeds.")
+    ] = 1,
     resume: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Run to resume exactly: its directory, its ID, or a prefix of either."),
@@ -98,7 +105,7 @@ def train(
 
     - `rl4sys train ppo_cartpole` trains a shipped experiment.
 
-    - `rl4sys train my.yaml algorithm.lr=1e-3 --seed 1,2,3` trains a config with three seeds.
+    - `rl4sys train my.yaml algorithm.lr=1e-3 --seed 1,2,3 --jobs 3` trains a config with three seeds in parallel.
 
     - `rl4sys train --algorithm SAC --domain HalfCheetah --task v5` trains without a config file.
 
@@ -108,7 +115,7 @@ def train(
     """
     console = Console()
     if debug:
-        # Read by torch at import; silences the start and stop messages of its profiler.
+        # torch reads this variable at import; the value silences messages of the torch profiler.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     assignments = [*(arguments or []), *option_assignments(exp_name, checkpoint_frequency, cpus, gpus)]
     if total_timesteps is not None:
@@ -116,7 +123,7 @@ def train(
     if resume is not None:
         if seed is not None:
             raise ConfigError(
-                f"--seed {seed} cannot be combined with --resume, which keeps the seed of the run; remove --seed"
+                f"--seed {seed} cannot be combined with --resume, because a resumed run keeps its seed; remove --seed"
             )
         from rl4sys.runs.query import find_run
 
@@ -134,19 +141,28 @@ def train(
 
         show_plan(console, configs, root)
         return
-    train_each(console, configs, root, debug=debug)
+    _start(console, configs, root, jobs, debug=debug)
+
+
+def _start(console: Console, configs: list[ExperimentConfig], root: Path, jobs: int, *, debug: bool) -> None:
+    if jobs == 1:
+        train_each(console, configs, root, debug=debug)
+    elif debug:
+        raise ConfigError("--debug cannot be combined with --jobs, because it checks one run; remove --jobs")
+    else:
+        train_in_parallel(console, configs, root, jobs)
 
 
 def _reader(
     source: str | None, options: ExperimentOptions, notes: ConsoleNotes
 ) -> Callable[[list[str]], ExperimentConfig]:
-    """Return a function that builds the experiment from a config file or options, with assignments applied."""
+    """Return a function that builds the experiment config from a file or options, with assignments applied."""
     from rl4sys.runs.config import parse_experiment
 
     if source is not None and options.given:
         raise ConfigError(
-            f"{', '.join(options.given)} cannot be combined with the config {source}; "
-            "change its settings instead, such as algorithm.name=sac"
+            f"{', '.join(options.given)} cannot be combined with the config {source!r}; "
+            "change settings of the config instead, such as algorithm.name=sac"
         )
     if source is not None:
         base = _load(source, notes.note)
@@ -158,7 +174,7 @@ def _reader(
 
 
 def shrink_configs(console: Console, configs: list[ExperimentConfig], assignments: list[str]) -> list[ExperimentConfig]:
-    """Shrink the experiments for --debug and tag them; settings given on the command line stay."""
+    """Shorten the experiments for --debug and add the debug tag. Settings from the command line are not changed."""
     from rl4sys.diagnostics.debug import shrink_config, tagged_as_debug
 
     kept = [assignment.partition("=")[0] for assignment in assignments]
@@ -173,16 +189,39 @@ def train_each(console: Console, configs: list[ExperimentConfig], root: Path, *,
     from rl4sys.cli.views.display import show_overview
     from rl4sys.runs.run import Run
 
-    results: dict[int, tuple[Run, Progress]] = {}
+    results: dict[int, tuple[Run, float | None]] = {}
     for number, config in enumerate(configs, 1):
         seed = config.experiment.seed
         if len(configs) > 1:
             console.print(f"[bold]run {number} of {len(configs)}[/], seed {seed}")
         run = Run.create(root, config, datetime.now())
         with run.locked():
-            results[seed] = run, _train(console, run, debug=debug)
+            evaluation = _train(console, run, debug=debug).evaluation
+            results[seed] = run, evaluation.mean_return if evaluation else None
     if len(configs) > 1 and configs[0].logging.terminal:
         show_overview(console, results)
+
+
+def train_in_parallel(console: Console, configs: list[ExperimentConfig], root: Path, jobs: int) -> None:
+    """Train the experiments in child processes, each in a new run directory below ``root``."""
+    from rl4sys.cli.views.display import show_overview
+    from rl4sys.cli.views.parallel import ParallelDisplay
+    from rl4sys.runs.run import Run
+    from rl4sys.sweeps.parallel import check_parallel, train_parallel
+
+    check_parallel(configs, jobs)
+    runs = [Run.create(root, config, datetime.now()) for config in configs]
+    with stop_flag() as stopping, ParallelDisplay(console) as display:
+        statuses = train_parallel(runs, jobs, display, stopping)
+    ended = list(zip(runs, statuses, strict=True))
+    show_overview(console, {status.trial.seed: (run, status.value) for run, status in ended})
+    failed = [str(status.trial.seed) for status in statuses if status.state == "failed"]
+    if failed:
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed: seeds {', '.join(failed)}")
+    unfinished = [run.path for run, status in ended if status.state != "completed"]
+    if unfinished:
+        console.print(f"stopped; resume each run, as in:  rl4sys train --resume {unfinished[0]}")
+        raise typer.Exit(_INTERRUPTED)
 
 
 def _load(source: str, note: Callable[[str], None]) -> Settings:
@@ -196,75 +235,41 @@ def _seed_changes(seeds: str | None) -> list[list[str]]:
         return [[]]
     numbers = [number.strip() for number in seeds.split(",")]
     if not all(number.isdecimal() for number in numbers):
-        raise ConfigError(f"--seed is {seeds!r}; expected a number such as 1, or several such as 1,2,3")
+        raise ConfigError(f"--seed is {seeds!r}; expected an integer such as 1, or a list such as 1,2,3")
     return [[f"experiment.seed={int(number)}"] for number in numbers]
 
 
 def resume_run(
     console: Console, path: Path, source: str | None, assignments: list[str], *, dry_run: bool, debug: bool
 ) -> None:
-    """Resume the run in ``path``. A config or assignments may only change its length and its alerts."""
-    from rl4sys.buffers.base import AutoSize
+    """Resume the run in ``path``. A config or assignments may only change the training length and the alerts."""
     from rl4sys.runs.config import parse_experiment
     from rl4sys.runs.run import Run
+    from rl4sys.training.session import apply_resumed_config, check_resumable, resumed_config
 
-    run = Run.open(path)
-    if not run.checkpoints.names():
-        raise CheckpointError(
-            f"{path} has no checkpoint to resume from: the run ended before its first checkpoint, or "
-            f"`rl4sys cleanup` removed the checkpoints. Start a new run: rl4sys train {path}/configs/config.yaml"
-        )
+    run, notes = Run.open(path), ConsoleNotes(console)
+    check_resumable(run)
     # Lock before reading: another process must not train or change this run meanwhile.
     with run.locked():
-        settings = run.config.to_settings()
-        base = settings
+        base = run.config.to_settings()
         if source:
-            loaded = _load(source, ConsoleNotes(console).note)
-            base = parse_experiment(loaded, beside=find(source).parent).to_settings()
-        wanted = parse_experiment(override(base, assignments))
-        if isinstance(wanted.buffer.size, AutoSize):
-            # The size was chosen when the run started.
-            wanted = wanted.with_buffer_size(run.config.buffer.size)
-        _check_same_run(path, settings, wanted.to_settings())
+            base = parse_experiment(_load(source, notes.note), beside=find(source).parent).to_settings()
+        wanted = resumed_config(run, parse_experiment(override(base, assignments)))
         if dry_run:
             from rl4sys.cli.views.plan import show_plan
 
             show_plan(console, [wanted], path.parent)
             return
-        _announce_length(console, run.config.training.total_timesteps, wanted)
-        if wanted != run.config:
-            run.reconfigure(wanted)
-        _train(console, run, resume=True, debug=debug)
+        apply_resumed_config(run, wanted, notes.note)
+        _train(console, run, debug=debug)
 
 
-def _announce_length(console: Console, before: int, wanted: ExperimentConfig) -> None:
-    after = wanted.training.total_timesteps
-    if after != before:
-        ConsoleNotes(console).note(
-            f"training.total_timesteps changed from {before:,} to {after:,}; schedules now end there"
-        )
-
-
-def _check_same_run(path: Path, settings: Settings, wanted: Settings) -> None:
-    """Check that only the training length and the alerts differ. Raises ConfigError if other settings differ."""
-    differing = [
-        f"{key} (was {then!r}, now {now!r})"
-        for key, (then, now) in differences(settings, wanted).items()
-        if key != "training.total_timesteps" and not key.startswith("alerts.")
-    ]
-    if differing:
-        raise ConfigError(
-            f"{path} was started with other settings: {', '.join(differing)}. Resume without a config to keep its "
-            "settings, or start a new run; only training.total_timesteps and alerts can change"
-        )
-
-
-def _train(console: Console, run: Run, *, resume: bool = False, debug: bool = False) -> Progress:
+def _train(console: Console, run: Run, *, debug: bool = False) -> Progress:
     from rl4sys.cli.views.display import Display, show_run, show_summary
 
     enabled = run.config.logging.terminal
     display = Display(console, run.config.training.total_timesteps, enabled=enabled)
-    trainer = _make_trainer(run, display, resume=resume, debug=debug)
+    trainer = _make_trainer(run, display, debug=debug)
     if trainer.progress().finished:
         display.note(
             f"{run.path} has already finished its {trainer.progress().steps:,} steps; "
@@ -287,7 +292,7 @@ def _train(console: Console, run: Run, *, resume: bool = False, debug: bool = Fa
 
 
 def _show_profile(console: Console, trainer: TrainingLoop) -> None:
-    """Print the profile of a debug run, also after an error."""
+    """Print the profile if this is a debug run; do nothing otherwise."""
     from rl4sys.cli.views.profile import show_profile
     from rl4sys.diagnostics.debug import DebugTrainingLoop
 
@@ -295,20 +300,13 @@ def _show_profile(console: Console, trainer: TrainingLoop) -> None:
         show_profile(console, trainer)
 
 
-def _make_trainer(run: Run, display: Display, *, resume: bool, debug: bool) -> TrainingLoop:
+def _make_trainer(run: Run, display: Display, *, debug: bool) -> TrainingLoop:
     from rl4sys.training.loop import TrainingLoop
+    from rl4sys.training.session import open_loop
 
     make = TrainingLoop
     if debug:
         from rl4sys.diagnostics.debug import DebugTrainingLoop
 
         make = DebugTrainingLoop
-    try:
-        trainer = make(run, display)
-    except Exception:
-        if not resume:
-            run.discard()
-        raise
-    if resume:
-        trainer.resume()
-    return trainer
+    return open_loop(run, make, display)

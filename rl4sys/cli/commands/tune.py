@@ -1,4 +1,4 @@
-"""``rl4sys tune``."""
+"""Command ``rl4sys tune``: search for settings with Optuna."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def tune(
     """Search for better settings with Optuna.
 
     A study has a directory under --root with its database, one run directory per trial, plots, and a config with the
-    best settings. Poor trials are stopped early. A stopped or killed study continues with --resume and gives the same
-    results; n_trials=… then adds trials. The same config and seed give the same study.
+    best settings. Poor trials are stopped early. --resume continues a stopped or killed study with the same results as
+    an uninterrupted study; with a larger n_trials=…, it adds trials. The same config and seed give the same study.
 
     - `rl4sys tune ppo_tune` runs a shipped study: PPO on CartPole, starting from poor settings.
 
@@ -59,7 +59,8 @@ def tune(
     if resume is not None:
         if config is not None:
             raise ConfigError(
-                f"{config} cannot be combined with --resume, which uses the settings of the study; remove one of them"
+                f"the config {config!r} cannot be combined with --resume, because a resumed study keeps its settings; "
+                "remove the config or --resume"
             )
         _resume(console, resume, root, given, dry_run=dry_run)
         return
@@ -91,7 +92,7 @@ def _show_search(console: Console, settings: TuneConfig, done: int = 0) -> None:
     console.print(table)
     for point in settings.start:
         console.print(f"start: {point}", markup=False, soft_wrap=True)
-    already = f", {done} of them done already" if done else ""
+    already = f", {done} already finished" if done else ""
     console.print(f"{settings.n_trials} trials{already}, {settings.parallel_jobs} at a time; nothing was run")
 
 
@@ -124,7 +125,7 @@ def _conduct(console: Console, study: Study, jobs: int) -> None:
     series = study.series
     engine = ProcessEngine(limited_jobs(console, jobs, available_cores()))
     done = study.finished_count
-    already = f", {done} of them done already" if done else ""
+    already = f", {done} already finished" if done else ""
     print_line(console, f"{study.config.n_trials} trials{already}; directory: {series.path}")
     with series.locked(), stop_flag() as stopping:
         with Board(console, series, study.statuses) as board:
@@ -148,7 +149,7 @@ def _finish(console: Console, study: Study) -> None:
     if ranking:
         for place in draw_study(study):
             print_line(console, f"plot:             {place}")
-        print_line(console, f"train the best:   rl4sys train {series.path / BEST}")
+        print_line(console, f"train best point: rl4sys train {series.path / BEST}")
     pruned = sum(trial.state.name == "PRUNED" for trial in study.optuna_study.trials)
     print_line(
         console, f"{study.finished_count} of {study.config.n_trials} trials done, {pruned} of them stopped early"

@@ -1,4 +1,4 @@
-"""``rl4sys verify``."""
+"""Command ``rl4sys verify``: repeat a run and compare the results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def verify(
         with _progress() as on_progress:
             report = repeat_and_compare(opened, steps=steps, threads=threads, on_progress=on_progress)
     except KeyboardInterrupt:
-        # Not exit code 1, which means that the results differ.
+        # Do not exit with code 1, which means that the results differ.
         raise typer.Exit(_INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(_as_json(report), indent=1))
@@ -116,14 +116,15 @@ def _show(console: Console, report: VerificationReport) -> None:
     for text in report.not_compared:
         _line(console, f"  not compared: {escape(text)}")
     if report.reasons:
-        _line(console, "changed since the run, without effect:" if report.identical else "possible causes:")
+        changed = "changed since the run, without effect on the results:"
+        _line(console, changed if report.identical else "possible causes:")
     for reason in report.reasons:
         _line(console, f"  - {escape(reason)}")
 
 
 def _agreement(report: VerificationReport) -> str:
     if report.agreed_until is None:
-        return "nothing was compared before"
+        return "no earlier step was compared"
     return f"identical up to step {report.agreed_until:,}"
 
 

@@ -1,4 +1,4 @@
-"""Notes, tables and settings on the terminal."""
+"""Output of notes, tables and settings on the terminal."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class ConsoleNotes:
         self._console.print(f"[yellow]note[/]: {escape(message)}", soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
-        """Ignore progress."""
+        """Do nothing: this observer prints only notes."""
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line for copying: no wrapping, highlighting or markup."""
+    """Print a line without wrapping, highlighting or markup, so that users can copy it."""
     console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table with all its values: lines are longer than a terminal that is too narrow for them."""
+    """Print a table without truncating values. On a narrow terminal, its lines are longer than the terminal is wide."""
     unlimited = console.options.update(max_width=_MAX_TABLE_WIDTH)
     for column in table.columns:
         sizes = [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
@@ -52,7 +52,7 @@ def print_table(console: Console, table: Table) -> None:
 def show_table(
     console: Console, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1
 ) -> None:
-    """Print a table. The first ``text_columns`` columns are text and may fold; the others are numbers."""
+    """Print a table. The first ``text_columns`` columns hold text and may wrap; the other columns hold numbers."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     table.show_header = any(headings)
     for index, heading in enumerate(headings):

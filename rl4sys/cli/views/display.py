@@ -20,7 +20,7 @@ from rl4sys.training.progress import Progress
 
 
 class Display(ConsoleNotes):
-    """Progress bar with speed and returns; without a terminal, one line per evaluation."""
+    """Progress bar with speed and returns. If the output is not a terminal, prints one line per evaluation instead."""
 
     def __init__(self, console: Console, total: int, *, enabled: bool) -> None:
         super().__init__(console)
@@ -57,12 +57,12 @@ class Display(ConsoleNotes):
 
 
 def show_run(console: Console, run: Run) -> None:
-    """Print the run directory."""
+    """Print the path of the run directory."""
     print_line(console, f"run directory: {run.path}")
 
 
 def show_summary(console: Console, run: Run, progress: Progress) -> None:
-    """Print the results of a run and the commands to continue with."""
+    """Print the results of a run, and the commands to resume, evaluate and plot the run."""
     finished = progress.finished
     table = Table(
         title="training finished" if finished else "training stopped", show_header=False, title_justify="left"
@@ -80,20 +80,19 @@ def show_summary(console: Console, run: Run, progress: Progress) -> None:
     print_line(console, f"curves:    {_command('tensorboard')} --logdir {run.logs}")
     offline = sorted((run.logs / "wandb").glob("offline-run-*"))
     if offline:
-        print_line(console, f"W&B:       recorded offline; {_command('wandb')} sync {offline[-1]}")
+        print_line(console, f"W&B:       recorded offline; upload with {_command('wandb')} sync {offline[-1]}")
 
 
-def show_overview(console: Console, results: Mapping[int, tuple[Run, Progress]]) -> None:
-    """Print a table of all seeds with their evaluation returns."""
+def show_overview(console: Console, results: Mapping[int, tuple[Run, float | None]]) -> None:
+    """Print a table of all seeds with their last evaluation returns."""
     table = Table("seed", "evaluation return", "run directory", title="all seeds", title_justify="left")
-    for seed, (run, progress) in results.items():
-        mean = f"{progress.evaluation.mean_return:.1f}" if progress.evaluation else "none"
-        table.add_row(str(seed), mean, escape(str(run.path)))
+    for seed, (run, evaluation) in results.items():
+        table.add_row(str(seed), "none" if evaluation is None else f"{evaluation:.1f}", escape(str(run.path)))
     console.print(table)
 
 
 def _command(name: str) -> str:
-    """Return the command name if it is on the PATH, else the path next to the running program or to Python."""
+    """Return ``name`` if this command is on the PATH, else the path of the command beside this program or Python."""
     if shutil.which(name):
         return name
     places = [Path(program).with_name(name) for program in (sys.argv[0], sys.executable)]

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rl4sys.cli.views.text_plots import figure, plot, sparkline
+from rl4sys.cli.views.text_plots import format_compact, plot, sparkline
 from rl4sys.machine import format_bytes
 from rl4sys.metric_names import RETURN_METRICS
 from rl4sys.runs.monitor import RunProgress
@@ -33,7 +33,7 @@ class _Column(NamedTuple):
     least_width: int
     """Minimum terminal width, in characters, to show the column."""
     cell: Callable[[RunProgress, int], RenderableType]
-    """Function of a run and the terminal width that returns the cell."""
+    """Function that returns the cell for a run and a terminal width."""
     figures: bool = True
 
 
@@ -42,10 +42,10 @@ _COLUMNS = (
     _Column("state", 0, lambda run, _: Text(run.state, style=_COLORS.get(run.state, "")), figures=False),
     _Column("progress", 0, lambda run, width: _progress(run, 4 if width < _ROOMY else 12), figures=False),
     _Column("left", 0, lambda run, _: _duration(run.seconds_left)),
-    _Column("steps/s", 90, lambda run, _: figure(run.steps_per_second)),
-    _Column("return", 0, lambda run, _: figure(run.recent_return)),
-    _Column("evaluation", 112, lambda run, _: figure(run.evaluation)),
-    _Column("best", 100, lambda run, _: figure(run.best)),
+    _Column("steps/s", 90, lambda run, _: format_compact(run.steps_per_second)),
+    _Column("return", 0, lambda run, _: format_compact(run.recent_return)),
+    _Column("evaluation", 112, lambda run, _: format_compact(run.evaluation)),
+    _Column("best", 100, lambda run, _: format_compact(run.best)),
     _Column("curve", 0, lambda run, width: _curve(run, 8 if width < _ROOMY else 20), figures=False),
     _Column("algorithm", 180, lambda run, _: Text(run.algorithm), figures=False),
     _Column("environment", 180, lambda run, _: Text(run.environment), figures=False),
@@ -133,7 +133,7 @@ def _metrics(run: RunProgress, width: int) -> Table:
         table.add_column("last", justify="right")
         table.add_column("history")
     cells = [
-        (Text(name), figure(value), sparkline([y for _, y in run.curves.get(name, [])], 16))
+        (Text(name), format_compact(value), sparkline([y for _, y in run.curves.get(name, [])], 16))
         for name, value in sorted(run.row.items())
     ]
     half = -(-len(cells) // abreast)
@@ -157,7 +157,7 @@ def _alert_line(alert: Mapping[str, Any]) -> Text:
 
 
 def _label(run: RunProgress, width: int) -> str:
-    """Return the name of a run; for a trial, with its sweep's name as a prefix, which is truncated to fit."""
+    """Return the name of a run. A trial has the name of its sweep, truncated to fit the column, as a prefix."""
     own, series = run.path.name, run.path.parent.name
     if not own.startswith(_TRIAL):
         return own
@@ -188,14 +188,14 @@ def _steps(run: RunProgress) -> str:
 
 
 def _speed(run: RunProgress) -> str:
-    rate = f"{figure(run.steps_per_second)} steps/s" if run.steps_per_second is not None else ""
+    rate = f"{format_compact(run.steps_per_second)} steps/s" if run.steps_per_second is not None else ""
     left = f", {_duration(run.seconds_left)} left" if run.seconds_left is not None else ""
     return rate + left
 
 
 def _returns(run: RunProgress) -> str:
     returns = {"recent": run.recent_return, "evaluation": run.evaluation, "best": run.best}
-    return ", ".join(f"{name} {figure(value)}" for name, value in returns.items() if value is not None)
+    return ", ".join(f"{name} {format_compact(value)}" for name, value in returns.items() if value is not None)
 
 
 def _cpu(run: RunProgress) -> str:
@@ -208,7 +208,7 @@ def _curve(run: RunProgress, width: int) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """Format a duration with at most two units; empty for None."""
+    """Format a duration with at most two units, such as 2h 05m. Return an empty string for None."""
     if seconds is None:
         return ""
     minutes, rest = divmod(int(seconds), 60)

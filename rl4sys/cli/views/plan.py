@@ -21,7 +21,7 @@ from rl4sys.training.setup import build_actor, build_local_learner, with_fitting
 
 
 def show_plan(console: Console, configs: list[ExperimentConfig], root: Path) -> None:
-    """Print the config and the components built from it. Steps no environment and writes no file."""
+    """Print the first config, its components and the planned runs. Steps no environment and writes no file."""
     first = configs[0]
     show_settings(console, first.to_settings())
     actor = build_actor(first)
@@ -58,11 +58,11 @@ def _describe_policy(learner: Learner) -> str:
 
 
 def _describe_spec(spec: Spec) -> list[tuple[str, str]]:
-    action = f"{spec.action.size} numbers" if isinstance(spec.action, Box) else space_summary(spec.action)
+    action = f"{spec.action.size} values" if isinstance(spec.action, Box) else space_summary(spec.action)
     return [
         (
             "observation",
-            f"{input_size(spec)} numbers: " + ", ".join(f"{n} {b.shape}" for n, b in spec.observation.items()),
+            f"{input_size(spec)} values: " + ", ".join(f"{n} {b.shape}" for n, b in spec.observation.items()),
         ),
         ("action", action + (", masked" if spec.masked else "")),
     ]

@@ -9,13 +9,16 @@ from itertools import pairwise
 _LEVELS = "▁▂▃▄▅▆▇█"
 _BLANK = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bits of the dots in a braille character: four rows of two."""
+"""Bit of each dot in a braille character: four rows of two dots."""
+
+_DOTTED = 4
+"""Distance between the dots of a dotted line, in columns of dots."""
 
 Points = Sequence[tuple[float, float]]
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a sparkline of at most ``width`` characters; each shows the mean of consecutive values."""
+    """Return a sparkline of at most ``width`` characters. Each character shows the mean of consecutive values."""
     known = [value for value in values if math.isfinite(value)]
     if not known or width < 1:
         return ""
@@ -26,8 +29,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_LEVELS[round((mean - low) / (high - low) * (len(_LEVELS) - 1))] for mean in means)
 
 
-def figure(value: float | None) -> str:
-    """Format a number with few characters; empty for None."""
+def format_compact(value: float | None) -> str:
+    """Format a number with few characters. Return an empty string for None."""
     if value is None:
         return ""
     if not math.isfinite(value):
@@ -40,16 +43,23 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if size >= 1e3 else f"{value:.1f}" if size >= 100 else f"{value:.3g}"
 
 
-def plot(points: Points, width: int, height: int) -> list[str]:
-    """Return the lines of a plot, including the value range on the left and the steps below."""
-    known = [point for point in points if math.isfinite(point[1])]
+def plot(points: Points, width: int, height: int, dotted: Sequence[Points] = ()) -> list[str]:
+    """Return the lines of a plot, including the value range on the left and the steps below.
+
+    ``dotted`` are further curves, such as the ends of a confidence interval, drawn as dotted lines.
+    """
+    known, *others = [[point for point in curve if math.isfinite(point[1])] for curve in (points, *dotted)]
     if not known:
         return ["no data yet"]
-    low, high = min(y for _, y in known), max(y for _, y in known)
-    labels = [figure(high), *[""] * (height - 3), figure(low)] if height > 2 else [figure(high)]
+    values = [y for curve in (known, *others) for _, y in curve]
+    low, high = min(values), max(values)
+    labels = [format_compact(high), *[""] * (height - 3), format_compact(low)] if height > 2 else [format_compact(high)]
     margin = max(map(len, labels))
     canvas = _Canvas(max(4, width - margin - 2), max(1, height - 1))
-    canvas.draw(known, (low, high) if high > low else (low - 1, high + 1))
+    bounds = (low, high) if high > low else (low - 1, high + 1)
+    canvas.draw(known, bounds)
+    for curve in filter(None, others):
+        canvas.draw(curve, bounds, every=_DOTTED)
     lines = [f"{label:>{margin}} ┤{line}" for label, line in zip(labels, canvas.lines(), strict=True)]
     first, last = f"{known[0][0]:,.0f}", f"{known[-1][0]:,.0f} steps"
     return [*lines, f"{'':>{margin}}  {first} {last:>{max(1, canvas.width - len(first) - 1)}}"]
@@ -62,14 +72,17 @@ class _Canvas:
         self.width, self.height = width, height
         self._cells = [[_BLANK] * width for _ in range(height)]
 
-    def draw(self, points: Points, bounds: tuple[float, float]) -> None:
+    def draw(self, points: Points, bounds: tuple[float, float], every: int = 1) -> None:
+        """Draw a line through the points; with ``every``, only its dots in every such column."""
         left, right = points[0][0], points[-1][0]
         placed = [(self._across(x, left, right), self._down(y, bounds)) for x, y in points]
         for (x0, y0), (x1, y1) in zip(placed, [*placed[1:], placed[-1]], strict=True):
             # Draw a line to the next point, dot by dot along its longer axis.
             length = max(abs(x1 - x0), abs(y1 - y0), 1)
             for i in range(length + 1):
-                self._dot(x0 + round((x1 - x0) * i / length), y0 + round((y1 - y0) * i / length))
+                x = x0 + round((x1 - x0) * i / length)
+                if x % every == 0:
+                    self._dot(x, y0 + round((y1 - y0) * i / length))
 
     def lines(self) -> list[str]:
         return ["".join(map(chr, row)) for row in self._cells]

@@ -28,12 +28,12 @@ _COLORS: dict[TrialState, str] = {
 }
 _ORDER: tuple[TrialState, ...] = ("running", "failed", "completed", "pruned", "stopped", "waiting")
 _OTHER_LINES = 8
-"""Terminal lines not available for trials: table borders, header, summary and prompt."""
+"""Number of terminal lines that do not show trials: table borders, header, summary and prompt."""
 _MOST_RANKED = 10
 
 
 class Board:
-    """Live table of the trials; without a terminal, one line for each trial that starts or ends."""
+    """Live table of all trials. If the output is not a terminal, prints one line for each change of a trial's state."""
 
     def __init__(self, console: Console, series: Series, statuses: Iterable[TrialStatus]) -> None:
         self._console, self._series = console, series
@@ -68,7 +68,7 @@ class Board:
         return list(self._statuses.values())
 
     def _report(self, status: TrialStatus) -> None:
-        """Print a change of status. With a live table, print only failures."""
+        """Print the new state of a trial. With a live table, print only failures."""
         if status.state == "failed":
             print_line(self._console, _failure(self._series, status))
         elif self._live is None:
@@ -86,13 +86,13 @@ class Board:
         return Group(table, Text(f"{more}{_counts(self._statuses.values())}    Ctrl-C: save and stop", style="dim"))
 
     def _select(self, room: int) -> list[TrialStatus]:
-        """Select the trials to show, ordered by number: running and failed ones first, then the newest ended ones."""
+        """Select up to ``room`` trials, sorted by number. Running and failed trials have priority, then new trials."""
         by_priority = sorted(self._statuses.values(), key=lambda s: (_ORDER.index(s.state), _recency(s)))
         return sorted(by_priority[:room], key=lambda s: s.trial.number)
 
 
 def _recency(status: TrialStatus) -> int:
-    """Sort key within a status: the newest ended trial first, the next waiting trial first."""
+    """Return a sort key for trials in one state: newest first, but waiting trials in order of number."""
     number = status.trial.number
     return number if status.state == "waiting" else -number
 
@@ -132,7 +132,7 @@ def _failure(series: Series, status: TrialStatus) -> str:
 
 
 def show_trials(console: Console, trials: Sequence[Trial], jobs: int) -> None:
-    """Print a table of the trials for ``--dry-run``."""
+    """Print the table of planned trials for ``--dry-run``."""
     keys = list(dict.fromkeys(key for trial in trials for key in trial.changes))
     table = Table("trial", "point", "seed", *keys)
     for trial in trials:
@@ -148,7 +148,7 @@ def describe_values(trial: Trial, keys: Sequence[str]) -> list[str]:
 
 
 def show_ranking(console: Console, ranking: Sequence[RankedPoint], metric: str) -> None:
-    """Print the best points, with mean and deviation over seeds."""
+    """Print the best points with mean and standard deviation of the metric over seeds."""
     known = [ranked for ranked in ranking if ranked.mean is not None]
     table = Table("rank", "point", metric, "seeds", "settings", title="best points", title_justify="left")
     for place, ranked in enumerate(known[:_MOST_RANKED], 1):
@@ -160,7 +160,7 @@ def show_ranking(console: Console, ranking: Sequence[RankedPoint], metric: str) 
 
 
 def show_failures(console: Console, series: Series, statuses: Iterable[TrialStatus]) -> int:
-    """Print each failed trial and return their number."""
+    """Print each failed trial. Return the number of failed trials."""
     failed = [status for status in statuses if status.state == "failed"]
     for status in failed:
         print_line(console, _failure(series, status))

@@ -1,4 +1,4 @@
-"""Interfaces of softlearning: the command, the factories ``get`` and the names used by its examples.
+"""Compatibility with softlearning: its command, its factory functions ``get`` and the names used in its examples.
 
 from rl4sys.compat.softlearning import algorithms, get_environment_from_params
 
@@ -18,7 +18,7 @@ _MODULES = {
     "FeedforwardGaussianPolicy": "policies",
     "UniformPolicy": "policies",
 }
-"""Names of this package and their modules, imported on first use because some import torch."""
+"""Names of this package and their modules. Modules are imported on first use, because some import torch."""
 
 
 def __getattr__(name: str) -> Any:

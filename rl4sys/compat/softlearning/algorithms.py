@@ -1,4 +1,4 @@
-"""Algorithms by class name."""
+"""Factory of learners by the class name of the algorithm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl4sys.registry import ALGORITHMS
 
 
 def get(params: Settings, environment: Environment, components: Settings | None = None, seed: int = 0) -> Learner:
-    """Return a learner for ``environment``: `learn(trajectories)` updates it, and `policy()` is its current policy.
+    """Return a learner for ``environment``. `learn(trajectories)` updates the learner; `policy()` returns its policy.
 
     ``params`` is ``{"class_name": "SAC", "config": {…}}`` with the arguments of softlearning or of rl4sys.
     ``components`` are the other blocks of a variant: policy_params, Q_params and replay_pool_params.

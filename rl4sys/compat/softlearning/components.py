@@ -1,4 +1,4 @@
-"""Parameters of the factories: a class name and its arguments."""
+"""Parsing of the parameters of the factories: a class name and its arguments."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def check_arguments(config: Settings, kind: str, known: Sequence[str]) -> None:
     for name in config:
         if name not in known:
             raise ConfigError(
-                f"{name} is not an argument of a {kind}{did_you_mean(name, known)} Known: {', '.join(known)}."
+                f"{name!r} is not an argument of a {kind}{did_you_mean(name, known)} Known: {', '.join(known)}."
             )
 
 
 def learner_config(variant: Settings) -> LearnerConfig:
-    """Return the learner of a variant, for any environment."""
+    """Return the learner config of a variant. The environment in the variant is ignored."""
     return parse_experiment({**convert_variant(variant), "environment": {"name": "given"}}).learner("cpu")
 
 
 def spec_of(environment: Environment) -> Spec:
-    """Return the observations and actions of an environment."""
+    """Return the `Spec` of an environment: its observation spaces and action space."""
     return Encoding(environment).spec

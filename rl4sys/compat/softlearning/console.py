@@ -1,4 +1,4 @@
-"""Command ``softlearning``: trains the variants of an example module as ``rl4sys train`` does."""
+"""Command ``softlearning``, which trains the variants of an example module as ``rl4sys train`` trains configs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. Errors are printed as a message with exit code 2."""
+    """Run the command ``softlearning``. An error is printed as a message and gives exit code 2."""
     args = get_parser().parse_args(arguments)
     if args.command == "run_example_debug":
         # Read by torch at import; silences the start and stop messages of its profiler.
@@ -108,53 +108,53 @@ def run_example(args: Namespace) -> None:
 
 
 def read_trials(variant: Settings, args: Namespace) -> list[ExperimentConfig]:
-    """Return the configs of the trials: the variant with the options applied, once per seed."""
+    """Return the configs of the trials: one per seed, with the command-line options applied to the variant."""
     from rl4sys.runs.config import convert_variant, parse_experiment
 
     settings = override(convert_variant(variant), assignments(args))
     if args.num_samples < 1:
-        raise ConfigError("--num-samples is 0; at least one trial is needed")
+        raise ConfigError("--num-samples is 0, but at least one trial is needed")
     first = parse_experiment(settings)
     seeds = range(first.experiment.seed, first.experiment.seed + args.num_samples)
     return [parse_experiment(override(settings, [f"experiment.seed={seed}"])) for seed in seeds]
 
 
 def _replaced_version(args: Namespace, config: ExperimentConfig) -> list[str]:
-    """Return a note if Gymnasium lacks the version of the environment that was asked for."""
+    """Return a note if Gymnasium does not provide the requested version of the environment."""
     wanted, taken = f"{args.domain}-{args.task}", config.environment.name
-    if args.task is None or config.environment.wrapper != "gym" or wanted == taken:
+    if args.task is None or config.environment.family != "gym" or wanted == taken:
         return []
     return [f"{wanted} is not available in this version of Gymnasium; using {taken}"]
 
 
 def import_example(name: str) -> ModuleType:
-    """Import an example module: one in the current directory, or else one installed with rl4sys."""
+    """Import an example module from the current directory or else from the package rl4sys."""
     if not sys.path or sys.path[0] not in ("", str(Path.cwd())):
         sys.path.insert(0, str(Path.cwd()))
     for place in (name, f"rl4sys.{name}"):
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as problem:
-            # An import that fails inside the example is not a missing example.
+            # The example exists, but a module that it imports does not.
             if problem.name is None or not place.startswith(problem.name):
                 raise
             continue
         if hasattr(module, "get_variant_spec"):
             return module
     raise ConfigError(
-        f"{name} is not an example: no module of that name has a function get_variant_spec(args). "
+        f"{name!r} is not an example: no module with this name has a function get_variant_spec(args). "
         "Known: examples.development, examples.multi_goal"
     )
 
 
 def _resume(console: Console, args: Namespace, wanted: ExperimentConfig) -> None:
-    """Continue the run of a checkpoint. Raises ConfigError if it is another experiment or not its newest checkpoint."""
+    """Continue the run of ``--restore``. Raises ConfigError for another experiment, or if a newer checkpoint exists."""
     from rl4sys.cli.commands.train import resume_run
-    from rl4sys.cli.policy_source import find_policy_source
+    from rl4sys.training.policy_source import find_policy_source
 
     source = find_policy_source(str(Path(args.restore).expanduser()), _ROOT, None)
     if source.run is None:
-        raise ConfigError(f"--restore is {args.restore}, a policy file; expected a checkpoint directory or a run")
+        raise ConfigError(f"--restore is {args.restore!r}, a policy file; expected a checkpoint directory or a run")
     newest = source.run.checkpoints.resolve("latest")
     if source.checkpoint != newest:
         raise ConfigError(
@@ -165,7 +165,10 @@ def _resume(console: Console, args: Namespace, wanted: ExperimentConfig) -> None
     for block in ("algorithm", "environment"):
         then, now = getattr(found, block).name, getattr(wanted, block).name
         if then != now:
-            raise ConfigError(f"--restore {args.restore} was trained with the {block} {then}, not {now}")
+            raise ConfigError(
+                f"--restore {args.restore!r} was trained with the {block} {then!r}, but the options give {now!r}; "
+                f"remove the options, or restore a checkpoint of {now!r}"
+            )
     dry, debug = args.command == "run_example_dry", args.command == "run_example_debug"
     resume_run(console, source.run.path, None, [], dry_run=dry, debug=debug)
 

@@ -1,4 +1,4 @@
-"""Environments by universe, domain and task."""
+"""Factory of environments by universe, domain and task."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 from rl4sys.config import parse
 from rl4sys.environments.base import Environment
 from rl4sys.environments.config import EnvironmentConfig
-from rl4sys.environments.families.gym import available_version, make_environment
+from rl4sys.environments.factory import make_environment
+from rl4sys.environments.families.gym import available_version
 
 
 def get_environment_from_params(params: Mapping[str, Any]) -> Environment:
-    """Make the environment of ``{"universe": "gym", "domain": "HalfCheetah", "task": "v3", "kwargs": {}}``.
+    """Create the environment of ``{"universe": "gym", "domain": "HalfCheetah", "task": "v3", "kwargs": {}}``.
 
-    If Gymnasium no longer has the version, the newest one is made.
+    If Gymnasium no longer provides the version, the newest version is used.
     """
     settings = {"options" if name == "kwargs" else name: value for name, value in params.items()}
     config = parse(EnvironmentConfig, settings, "environment")
-    if config.wrapper == "gym":
+    if config.family == "gym":
         config = config.model_copy(update={"name": available_version(config.name)})
     return make_environment(config)

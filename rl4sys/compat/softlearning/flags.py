@@ -1,9 +1,10 @@
-"""Options of the command ``softlearning``: those with an equivalent here, and those without one."""
+"""Options of the command ``softlearning``: options with an equivalent in RL4Sys, and options without an effect."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol
 
 from rl4sys.cli.experiment_options import option_assignments
@@ -11,14 +12,14 @@ from rl4sys.errors import ConfigError
 
 
 class _Group(Protocol):
-    """Group of options of argparse, whose class is private."""
+    """Interface of argparse's option group; the class itself is private in argparse."""
 
     @property
     def add_argument(self) -> Callable[..., object]: ...
 
 
 _NEVER = 10**12
-"""Interval of checkpoints, in steps, that no training reaches."""
+"""Checkpoint interval in steps that is longer than any training run."""
 
 _NO_EFFECT = {
     "mode": "the command selects the mode",
@@ -27,16 +28,16 @@ _NO_EFFECT = {
     "checkpoint_at_end": "a checkpoint is always written at the end",
     "checkpoint_replay_pool": "checkpoints always contain the replay buffer",
     "max_failures": "a failed trial is not repeated; continue it with --restore",
-    "resources": "it describes machines to Ray, which is not used",
-    "resources_per_trial": "it describes trials to Ray, which is not used",
+    "resources": "the option configures Ray, which is not used",
+    "resources_per_trial": "the option configures Ray, which is not used",
     "trial_extra_cpus": "a trial is a single process",
     "trial_extra_gpus": "a trial is a single process",
     "trial_name_template": "run directories are named after the experiment and the time",
-    "temp_dir": "there are no temporary files of Ray",
+    "temp_dir": "the option configures Ray, which is not used",
     "include_webui": "`rl4sys monitor` shows running trials",
     "with_server": "`rl4sys monitor` shows running trials",
 }
-"""Accepted options without an equivalent, and the reason."""
+"""Options that are accepted without an effect, each with the reason."""
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -49,10 +50,10 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def assignments(args: Namespace) -> list[str]:
-    """Translate the options to ``key=value`` assignments. Raises ConfigError if one cannot be followed."""
+    """Convert the options to ``key=value`` assignments. Raises ConfigError for an option that is not supported."""
     if args.upload_dir is not None:
         raise ConfigError(
-            f"--upload-dir is {args.upload_dir!r}, but runs are not uploaded; copy the run directory after the training"
+            f"--upload-dir is {args.upload_dir!r}, but runs are not uploaded; copy the run directory after training"
         )
     every = _NEVER if args.checkpoint_frequency == 0 else args.checkpoint_frequency
     threads = args.cpus if args.trial_cpus is None else args.trial_cpus
@@ -74,13 +75,20 @@ def _add_variant_flags(group: _Group) -> None:
     group.add_argument("--task", help="version or task, such as v5 or walk")
     group.add_argument("--policy", choices=("gaussian",), default="gaussian", help="policy of the algorithm")
     group.add_argument("--exp-name", metavar="NAME", help="name of the experiment")
-    group.add_argument("--video-save-frequency", type=_whole, metavar="STEPS", help="steps between videos; 0 for none")
+    group.add_argument(
+        "--video-save-frequency", type=_whole, metavar="STEPS", help="steps between videos; 0 records no videos"
+    )
 
 
 def _add_run_flags(group: _Group) -> None:
-    group.add_argument("--num-samples", type=_whole, default=1, metavar="N", help="number of trials, each with a seed")
     group.add_argument(
-        "--checkpoint-frequency", type=_whole, metavar="STEPS", help="steps between checkpoints; 0 for the end only"
+        "--num-samples", type=_whole, default=1, metavar="N", help="number of trials; each has another seed"
+    )
+    group.add_argument(
+        "--checkpoint-frequency",
+        type=_whole,
+        metavar="STEPS",
+        help="steps between checkpoints; 0 saves only at the end",
     )
     group.add_argument("--restore", metavar="CHECKPOINT", help="checkpoint or run to continue")
     for name in ("--cpus", "--trial-cpus"):
@@ -91,10 +99,10 @@ def _add_run_flags(group: _Group) -> None:
 
 
 def _whole(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    with suppress(ValueError):
+        if (number := int(text)) >= 0:
+            return number
+    raise ArgumentTypeError(f"the value is {text!r}; expected an integer of at least 0")
 
 
 def _flag(name: str) -> str:

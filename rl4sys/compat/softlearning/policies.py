@@ -1,4 +1,4 @@
-"""Policies by class name."""
+"""Factory of untrained policies by class name."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def get(params: Settings, environment: Environment, seed: int = 0) -> TorchPolic
     """
     name, config = split(params, "policy", (*_GAUSSIAN, *_UNIFORM))
     actor = {"class_name": _GAUSSIAN[0], "config": config}
-    # Soft actor-critic has both: it draws uniform actions before learning_starts.
+    # Soft actor-critic provides both policies: until learning_starts its actions are uniform, then Gaussian.
     starts = {"learning_starts": 1 if name in _UNIFORM else 0}
     learner = algorithms.get({"class_name": "SAC", "config": starts}, environment, {"policy_params": actor}, seed)
     policy = learner.algorithm.policy(0)
-    assert isinstance(policy, TorchPolicy)  # of soft actor-critic
+    assert isinstance(policy, TorchPolicy)  # the policy of soft actor-critic is a TorchPolicy
     return policy
 
 
 def FeedforwardGaussianPolicy(
     environment: Environment, hidden_layer_sizes: Sequence[int] = (256, 256), seed: int = 0
 ) -> TorchPolicy:
-    """Return an untrained Gaussian policy with a fully connected network, squashed to the bounds of the actions."""
+    """Return an untrained Gaussian policy with a fully connected network; actions are squashed to their bounds."""
     config = {"hidden_layer_sizes": list(hidden_layer_sizes)}
     return get({"class_name": "FeedforwardGaussianPolicy", "config": config}, environment, seed)
 

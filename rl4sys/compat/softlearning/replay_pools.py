@@ -1,4 +1,4 @@
-"""Replay pools by class name."""
+"""Factory of replay buffers by the class name of the replay pool in softlearning."""
 
 from __future__ import annotations
 

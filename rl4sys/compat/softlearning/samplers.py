@@ -1,4 +1,4 @@
-"""Samplers by class name."""
+"""Factory of actors by the class name of the sampler in softlearning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLERS = ("SimpleSampler", "GoalSampler", "RemoteSampler")
 
 
 def get(params: Settings, environment: Environment, seed: int = 0) -> Actor:
-    """Return an actor: `collect(policy, version, steps)` returns trajectories, `take_finished()` ended episodes.
+    """Return an actor: `collect(policy, version, steps)` returns trajectories, `take_finished()` the ended episodes.
 
     ``params`` is ``{"class_name": "SimpleSampler", "config": {"max_path_length": 1000}}``.
     """
@@ -28,5 +28,5 @@ def get(params: Settings, environment: Environment, seed: int = 0) -> Actor:
     limited = environment if length is None else TimeLimit(environment, length)
     actor = Actor(lambda: limited, 1, np.random.SeedSequence(seed))
     if name == "GoalSampler" and DESIRED_GOAL not in actor.spec.observation:
-        raise ConfigError("GoalSampler needs an environment with goals, whose observations have a desired_goal")
+        raise ConfigError("GoalSampler needs an environment with goals: its observations must contain desired_goal")
     return actor

@@ -1,4 +1,4 @@
-"""Global random state. rl4sys itself takes all randomness from ``experiment.seed``."""
+"""Seeding of global random generators. RL4Sys itself does not use them; its seed is ``experiment.seed``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def set_seed(seed: int) -> None:
-    """Seed the global generators of Python, numpy and torch, for code that uses them."""
+    """Seed the global random generators of Python, numpy and torch, for code that uses these generators."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the global state is the purpose
     torch.manual_seed(seed)

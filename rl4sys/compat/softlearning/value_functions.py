@@ -1,4 +1,4 @@
-"""Q-functions by class name."""
+"""Factory of Q-functions by class name."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from rl4sys.learner.config import algorithm_setup
 from rl4sys.spec import Box
 
 _MEMBERS = {"double_feedforward_Q_function": 2, "feedforward_Q_function": 1}
-"""Number of networks of each class."""
+"""Number of networks by class name."""
 
 
 def get(params: Settings, environment: Environment, seed: int = 0) -> Critics:
     """Return untrained Q-functions of observation and action, as a torch module.
 
-    `action_values(observation, action)` has one row per network; actions are scaled to -1..1. ``params`` is
+    `action_values(observation, action)` returns one row per network; ``action`` must be scaled to -1..1. ``params`` is
     ``{"class_name": "double_feedforward_Q_function", "config": {"hidden_layer_sizes": [256, 256]}}``.
     """
     name, config = split(params, "Q-function", tuple(_MEMBERS))
     spec = spec_of(environment)
     if not isinstance(spec.action, Box):
-        raise ConfigError("a Q-function of observation and action needs continuous actions; for others use DQN")
+        raise ConfigError(
+            "a Q-function of observation and action needs continuous actions; for discrete actions use DQN"
+        )
     critic = {"class_name": name, "config": config}
     options = learner_config({"algorithm_params": {"class_name": "SAC"}, "Q_params": critic})
     setup = algorithm_setup(spec, options, np.random.SeedSequence(seed))

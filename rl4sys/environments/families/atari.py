@@ -30,7 +30,7 @@ class AtariOptions(Config):
     grayscale: bool = True
     """Observe one grayscale channel; false gives RGB."""
     terminal_on_life_loss: bool = False
-    """During training, end the episode with each lost life; the next episode is a new game."""
+    """End a training episode when a life is lost; the next episode starts a new game. Evaluation plays whole games."""
     repeat_action_probability: float = Field(default=0.0, ge=0, le=1)
     """Sticky actions: probability of repeating the previous action (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
@@ -40,11 +40,11 @@ class AtariOptions(Config):
     difficulty: int | None = None
     """Difficulty level of the game; null for the default of the game."""
     render_mode: Literal["human", "rgb_array"] | None = None
-    """Render to a window or to images. Set by `rl4sys simulate` and videos; not needed for training."""
+    """Render to a window or to images. `rl4sys simulate` and video recording set it; training does not need it."""
 
 
 def make_atari(config: EnvironmentConfig) -> Environment:
-    """Make the game ``name``, written as Pong or ALE/Pong-v5."""
+    """Create the environment of the game ``config.name``, such as Pong or ALE/Pong-v5."""
     options = parse(AtariOptions, config.options, "environment.options")
     game = _make_game(config.name, options)
     preprocessed: Environment = AtariPreprocessing(

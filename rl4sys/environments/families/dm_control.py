@@ -38,7 +38,7 @@ class DMControlOptions(Config):
 
 
 def make_dm_control(config: EnvironmentConfig) -> Environment:
-    """Make the task ``name``, written as domain-task, such as cheetah-run."""
+    """Create the environment of a control suite task. ``config.name`` is domain-task, such as cheetah-run."""
     choose_renderer(otherwise="off")
     from dm_control import suite
 
@@ -81,7 +81,7 @@ class DMControl(gymnasium.Env[Any, Any]):
         return self._observe(time_step.observation), float(time_step.reward), bool(terminated), bool(truncated), {}
 
     def render(self) -> Array:
-        """Render at ``video_size``, which is larger than image observations."""
+        """Render an image for videos; its size is ``video_size``, not the size of image observations."""
         return self._render_image(self._options.video_size)
 
     def close(self) -> None:

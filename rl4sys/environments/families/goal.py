@@ -28,7 +28,7 @@ _IMAGE_WIDTH, _BIT_HEIGHT = 480, 160
 
 
 def goal_reward(environment: Environment) -> Callable[[Array, Array], Array] | None:
-    """Return the environment's goal reward, a function of achieved and desired goals in rows; None without goals."""
+    """Return a function that computes rewards from rows of achieved and desired goals; None for tasks without goals."""
     compute = getattr(environment.unwrapped, "compute_reward", None)
     space = environment.observation_space
     if compute is None or not isinstance(space, spaces.Dict) or "desired_goal" not in space.spaces:
@@ -47,11 +47,11 @@ class PointReachOptions(Config):
     """Options of the `PointReach` task."""
 
     distance: float = Field(default=0.1, gt=0)
-    """Maximum distance at which the goal is reached; positions are in -1..1, and a step moves at most 0.1 per axis."""
+    """Maximum distance to the goal for reward 0. Positions are in -1..1; a step moves at most 0.1 per axis."""
 
 
 def make_goal(config: EnvironmentConfig) -> Environment:
-    """Make the goal task ``name``: BitFlip or PointReach."""
+    """Create the environment of the task ``config.name``: BitFlip or PointReach."""
     if config.name not in _TASKS:
         raise ConfigError(
             f"environment.name is {config.name!r}, which is not a goal task{did_you_mean(config.name, _TASKS)} "
@@ -108,7 +108,7 @@ class BitFlip(_GoalTask):
 
 
 class PointReach(_GoalTask):
-    """Move a point on a plane to a random goal and stay there."""
+    """Move a point on a plane to a random goal and keep it there until the step limit."""
 
     def __init__(self, options: PointReachOptions) -> None:
         super().__init__(spaces.Box(-1, 1, (2,), np.float32))

@@ -1,4 +1,4 @@
-"""Placeholder environment of a live system, which only its own clients can step."""
+"""Environment family of live systems, which act through their clients and cannot be stepped locally."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from rl4sys.errors import ConfigError
 
 def make_live(config: EnvironmentConfig) -> NoReturn:
     raise ConfigError(
-        f"{config.name!r} is a live system, which acts only through its clients; to evaluate its policy, name an "
+        f"{config.name!r} is a live system, which only its clients can step; to evaluate its policy, give an "
         "environment with the same spaces: rl4sys evaluate RUN --environment LunarLander-v3"
     )

@@ -41,7 +41,7 @@ def make_multigoal(config: EnvironmentConfig) -> Environment:
 
 
 class MultiGoal(gymnasium.Env[Any, Any]):
-    """Environment with a point on a plane, moved by the action; all four goals give the same reward."""
+    """Environment in which actions move a point on a plane to one of four goals with equal reward."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - as Gymnasium declares it
 

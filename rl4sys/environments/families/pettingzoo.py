@@ -14,7 +14,7 @@ from rl4sys.environments.actor import Episode, TrajectoryBuilder, check_replay, 
 from rl4sys.environments.base import Environment
 from rl4sys.environments.config import EnvironmentConfig
 from rl4sys.environments.encoding import Encoding
-from rl4sys.environments.families.gym import config_errors
+from rl4sys.environments.factory import config_errors
 from rl4sys.errors import ConfigError, SpecError
 from rl4sys.policy.base import Policy
 from rl4sys.policy.draws import Draws
@@ -23,7 +23,7 @@ from rl4sys.trajectory import Trajectory
 
 _PACKAGES = {"mpe": "mpe2"}
 """Packages of environment groups that moved out of PettingZoo, by group name."""
-_UNSUPPORTED = ("frame_stack", "action_repeat", "rescale_actions", "vectorized")
+_UNSUPPORTED = ("frame_stack", "action_repeat", "rescale_actions", "vectorized", "wrappers")
 
 
 class _Result(NamedTuple):
@@ -37,7 +37,7 @@ class _Result(NamedTuple):
 
 
 class _AgentPosition(NamedTuple):
-    """Episode number of an agent, and the number of steps taken in that episode."""
+    """Position of an agent: number of its current episode and number of steps taken in this episode."""
 
     episode: int
     steps: int
@@ -224,8 +224,8 @@ class MultiAgentActor:
 
 def make_pettingzoo(config: EnvironmentConfig) -> Environment:
     raise ConfigError(
-        f"{config.name!r} is a multi-agent environment, which cannot be stepped as a single-agent one; use "
-        "`rl4sys train` with environment.wrapper=pettingzoo"
+        f"{config.name!r} is a multi-agent environment, which cannot be stepped by a single agent; use "
+        "`rl4sys train` with environment.family=pettingzoo"
     )
 
 
@@ -233,11 +233,11 @@ def _check_settings(config: EnvironmentConfig) -> None:
     default = EnvironmentConfig(name=config.name)
     changed = [key for key in _UNSUPPORTED if getattr(config, key) != getattr(default, key)]
     if changed:
-        raise ConfigError(f"environment.{changed[0]} is not supported with environment.wrapper=pettingzoo; remove it")
+        raise ConfigError(f"environment.{changed[0]} is not supported with environment.family=pettingzoo; remove it")
 
 
 def _make_parallel(config: EnvironmentConfig) -> Any:
-    """Make the parallel environment ``config.name``, written as group.module, such as sisl.pursuit_v5."""
+    """Create the parallel environment ``config.name``, given as group.module, such as sisl.pursuit_v5."""
     with config_errors(config):
         import pettingzoo
 
@@ -256,7 +256,7 @@ def _make_parallel(config: EnvironmentConfig) -> Any:
 
 
 def _one_agent(environment: Any, name: str) -> Environment:
-    """Return a single-agent view with the spaces that all agents share."""
+    """Return a single-agent view of the environment. Raises SpecError if the spaces of the agents differ."""
     agents = environment.possible_agents
     for space_of in (environment.observation_space, environment.action_space):
         differing = [agent for agent in agents if space_of(agent) != space_of(agents[0])]

@@ -1,8 +1,9 @@
-"""Training of one variant.
+"""Train one variant.
 
     python -m examples.development.main --algorithm SAC --universe gym --domain Pendulum --task v1
 
-`softlearning run_example_local examples.development …` trains the same variants with all its options.
+`softlearning run_example_local examples.development …` trains the same variants and supports more
+options.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ class ExperimentRunner:
 
     @classmethod
     def restore(cls, checkpoint: Path) -> ExperimentRunner:
-        """Return the trial of a checkpoint directory, to continue from it bit for bit."""
+        """Return the trial of a checkpoint directory. Training continues bit for bit from the checkpoint."""
         runner = cls.__new__(cls)
         runner._open(Run.open(checkpoint.parent.parent))
         runner._loop.resume(checkpoint.name)
         return runner
 
     def train(self) -> Progress:
-        """Train to the end, with evaluations and checkpoints in between."""
+        """Train until all steps are taken, with periodic evaluations and checkpoints."""
         return self._loop.train()
 
     @property
@@ -75,7 +76,7 @@ class ExperimentRunner:
 
 
 def get_parser() -> ArgumentParser:
-    """Return the options that select a variant."""
+    """Return a parser for the options that select a variant."""
     parser = ArgumentParser(prog="python -m examples.development.main", description="Train a policy.")
     parser.add_argument("--algorithm", default="SAC", help="SAC or SQL")
     parser.add_argument("--universe", default="gym", help="gym or dm_control")

@@ -1,4 +1,4 @@
-"""Tests of the example: a short training on Pendulum, its checkpoints and its policy.
+"""Tests of the example: a short training run on Pendulum, its checkpoints and its policy.
 
 python -m pytest examples/development/main_test.py
 """

@@ -1,4 +1,4 @@
-"""Settings of the example by algorithm, universe and domain, as softlearning's tables.
+"""Settings of the example by algorithm, universe and domain, in the tables of softlearning.
 
 The tables are read from the configs shipped with rl4sys (`rl4sys config list`). Change them here, or pass another
 variant to `ExperimentRunner`.
@@ -21,7 +21,7 @@ _SHIPPED = {name: load(f"algorithms/{name}") for name in ("sac", "sql")}
 
 
 def _additional(name: str, *names: str) -> Settings:
-    """Return an algorithm with those of its shipped settings that are called ``names``."""
+    """Return the class name of an algorithm and its shipped values of the settings ``names``."""
     return {"class_name": name.upper(), "config": {key: _SHIPPED[name]["algorithm"][key] for key in names}}
 
 
@@ -53,7 +53,7 @@ REWARD_SCALE_PER_DOMAIN: dict[str, dict[str, float]] = {
         if name.startswith("sql_")
     }
 }
-"""Reward scale by algorithm and lower-case domain of gym; 1 for others."""
+"""Reward scale by algorithm and lower-case Gymnasium domain; the scale of other domains is 1."""
 
 GAUSSIAN_POLICY_PARAMS_BASE: Settings = {
     "class_name": "FeedforwardGaussianPolicy",
@@ -64,30 +64,30 @@ Q_PARAMS_BASE: Settings = {"class_name": "double_feedforward_Q_function", "confi
 
 
 def _lengths(universe: str) -> dict[str, int]:
-    """Read the training lengths of a universe from its shipped files, by domain as written in commands."""
+    """Return the number of training steps by domain, read from the shipped environment configs of a universe."""
     found = {DEFAULT_KEY: load(f"environments/{universe}")["training"]["total_timesteps"]}
     for name in shipped_names("environments"):
         settings = load(f"environments/{name}")
         environment, training = settings.get("environment", {}), settings.get("training", {})
-        if environment.get("wrapper") == universe and "total_timesteps" in training:
+        if environment.get("family") == universe and "total_timesteps" in training:
             found[environment["name"].partition("-")[0]] = training["total_timesteps"]
     return found
 
 
 TOTAL_STEPS_PER_UNIVERSE_DOMAIN_TASK: dict[str, dict[str, int]] = {name: _lengths(name) for name in _UNIVERSES}
-"""Training length by universe and domain."""
+"""Number of training steps by universe and domain."""
 
 MAX_PATH_LENGTH_PER_UNIVERSE_DOMAIN_TASK: dict[str, dict[str, int]] = {
     "gym": {DEFAULT_KEY: 1000, "Pendulum": 200},
     "dm_control": {DEFAULT_KEY: 1000},
 }
-"""Maximum length of an episode; a lower limit of the environment stays."""
+"""Maximum episode length in steps. A lower step limit of the environment takes precedence."""
 
 
 def lookup(table: dict[str, dict[str, int]], universe: str, domain: str) -> int:
     """Return the entry of a universe and domain, or the default of the universe."""
     if universe not in table:
-        raise ConfigError(f"--universe is {universe!r}; this example has {', '.join(table)}")
+        raise ConfigError(f"--universe is {universe!r}; this example supports {', '.join(table)}")
     return table[universe].get(domain, table[universe][DEFAULT_KEY])
 
 
@@ -95,12 +95,12 @@ def get_variant_spec(args: Namespace) -> Settings:
     """Return the variant for the options ``universe``, ``domain``, ``task`` and ``algorithm`` (default: SAC)."""
     algorithm = (args.algorithm or "SAC").upper()
     if args.domain is None:
-        raise ConfigError("--domain is missing; name an environment, such as --domain HalfCheetah")
+        raise ConfigError("--domain is missing; give an environment, such as --domain HalfCheetah")
     if algorithm not in ALGORITHM_PARAMS_ADDITIONAL:
         raise ConfigError(
-            f"--algorithm is {args.algorithm!r}{did_you_mean(algorithm, ALGORITHM_PARAMS_ADDITIONAL)} This example has "
-            f"{' and '.join(ALGORITHM_PARAMS_ADDITIONAL)}; for others use: rl4sys train --algorithm {args.algorithm} "
-            f"--domain {args.domain}"
+            f"--algorithm is {args.algorithm!r}{did_you_mean(algorithm, ALGORITHM_PARAMS_ADDITIONAL)} This example "
+            f"supports {' and '.join(ALGORITHM_PARAMS_ADDITIONAL)}; for other algorithms use: rl4sys train --algorithm "
+            f"{args.algorithm} --domain {args.domain}"
         )
     return {
         "algorithm_params": _algorithm_params(algorithm, args.universe, args.domain),

@@ -1,6 +1,6 @@
 """Lunar Lander as a live system: it acts through the client while a training server learns.
 
-Start a server with ``rl4sys serve``, then one of::
+Start a server with ``rl4sys serve``, then run one of these commands::
 
     python -m rl4sys.examples.lunar.lunar_lander --seed 1 --client-id lunar_lander
     python lunar_lander.py --debug
@@ -20,7 +20,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
-    # The folder of a script comes first on the path, where its files would shadow modules of other packages.
+    # Python puts the folder of a script first on sys.path, where its files would shadow modules of other packages.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).resolve().parent)]
 
 from rl4sys.client import RL4SysAgent, RL4SysTrajectory
@@ -43,7 +43,7 @@ _SHOW_SECONDS = 1.0
 
 @dataclass
 class Flights:
-    """Returns and decision times of the episodes so far."""
+    """Statistics of all flights (episodes): their number and steps, and recent returns and decision times."""
 
     episodes: int = 0
     steps: int = 0
@@ -61,7 +61,7 @@ class Flights:
 
 
 class LunarLander:
-    """Control loop of the system: request an action, apply it, report the reward."""
+    """Control loop of the live system: requests an action, applies it and reports the reward."""
 
     def __init__(self, agent: RL4SysAgent, env: gymnasium.Env[Any, Any], seed: int) -> None:
         self._agent, self._env, self._seed = agent, env, seed
@@ -69,7 +69,7 @@ class LunarLander:
         self.flights = Flights()
 
     def run_application(self, number_of_iterations: int, number_of_moves: int) -> Iterator[Flights]:
-        """Run episodes and yield the statistics after each."""
+        """Run episodes and yield the statistics after each episode."""
         for iteration in range(number_of_iterations):
             self._fly(iteration, number_of_moves)
             yield self.flights
@@ -99,7 +99,7 @@ class LunarLander:
 
 
 class Display:
-    """Progress line: rewritten in place on a terminal, printed every ten seconds otherwise."""
+    """Progress line, which is updated in place on a terminal and otherwise printed every ten seconds."""
 
     def __init__(self, agent: RL4SysAgent) -> None:
         self._agent = agent
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None, config: str = "luna_conf.json")
 
 
 def make_environment(*, render: bool = False) -> gymnasium.Env[Any, Any]:
-    """Make the environment; raises `MissingExtraError` if Gymnasium or Box2D is not installed."""
+    """Create the environment. Raises `MissingExtraError` if Gymnasium or Box2D is not installed."""
     with needed_by("Lunar Lander"):
         import gymnasium
 
@@ -187,7 +187,9 @@ def _make_parser(config: str) -> argparse.ArgumentParser:
     parser.add_argument("--number-of-moves", type=int, default=1000, help="maximum number of steps per episode")
     parser.add_argument("--render", type=_parse_bool, default=False, help="True to show the lander in a window")
     parser.add_argument("--client-id", default=None, help="name of this client and of the policy it trains")
-    parser.add_argument("--server-address", default=None, help="host:port of the server; default: as in the config")
+    parser.add_argument(
+        "--server-address", default=None, help="host:port of the server; default: the address in the config"
+    )
     parser.add_argument("--config", default=str(Path(__file__).with_name(config)), help="client config, JSON or YAML")
     parser.add_argument("--debug", action="store_true", help="log debug messages")
     return parser

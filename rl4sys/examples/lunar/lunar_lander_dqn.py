@@ -1,4 +1,4 @@
-"""Lunar Lander trained with DQN: the system of `lunar_lander` with another client config."""
+"""Lunar Lander trained with DQN: the example `lunar_lander` with another client config."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
-    # As in `lunar_lander`.
+    # Remove the folder of this script from sys.path, as `lunar_lander` does.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).resolve().parent)]
 
 from rl4sys.examples.lunar import lunar_lander

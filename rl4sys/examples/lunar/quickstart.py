@@ -46,7 +46,7 @@ def _server() -> Iterator[str]:
     """Run ``rl4sys serve`` in a separate process on a free port."""
     command = [sys.executable, "-m", "rl4sys", "serve", "--port", "0", "--root", str(_ROOT)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert server.stdout is not None  # because of stdout=PIPE
+    assert server.stdout is not None  # because stdout is a pipe
     try:
         first_line = server.stdout.readline()
         if not first_line:

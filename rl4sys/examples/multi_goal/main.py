@@ -1,4 +1,4 @@
-"""Training on the multi-goal plane, and the goals that the trained policy reaches.
+"""Train on the multi-goal plane and print the goals that the trained policy reaches.
 
 python -m examples.multi_goal.main                    # soft Q-learning, about a minute
 python -m examples.multi_goal.main --algorithm SAC
@@ -25,7 +25,7 @@ _STEPS = 3000
 
 
 def reached_goals(environment: EnvironmentConfig, policy: Policy, steps: int = _STEPS) -> Counter[tuple[int, ...]]:
-    """Count the goals that the policy reaches when it samples its actions, over ``steps`` steps."""
+    """Count how often the policy reaches each goal in ``steps`` steps with sampled actions."""
     actor = make_evaluation_actor(environment, np.random.SeedSequence(0))
     trajectories = actor.collect(policy, version=0, steps=steps)
     actor.close()
@@ -36,7 +36,7 @@ def reached_goals(environment: EnvironmentConfig, policy: Policy, steps: int = _
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train on the plane and print the reached goals."""
+    """Train on the multi-goal plane and print how often each goal is reached."""
     parser = ArgumentParser(prog="python -m examples.multi_goal.main", description="Train on the multi-goal plane.")
     parser.add_argument("--algorithm", default="SQL", help="SQL or SAC")
     parser.set_defaults(domain=None)

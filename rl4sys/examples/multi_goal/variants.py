@@ -17,10 +17,10 @@ _ALGORITHMS = {
 
 
 def get_variant_spec(args: Namespace) -> Settings:
-    """Return the variant for the option ``algorithm`` (default: SQL). The environment is always the plane."""
+    """Return the variant for the option ``algorithm`` (default: SQL) on the multi-goal plane."""
     algorithm = (args.algorithm or "SQL").upper()
     if args.domain not in (None, _DOMAIN):
-        raise ConfigError(f"--domain is {args.domain!r}; this example has only {_DOMAIN}, so leave the option out")
+        raise ConfigError(f"--domain is {args.domain!r}; this example has only {_DOMAIN}, so omit the option")
     if algorithm not in _ALGORITHMS:
         raise ConfigError(f"--algorithm is {args.algorithm!r}{did_you_mean(algorithm, _ALGORITHMS)} Known: SQL, SAC.")
     environment, training = _SHIPPED["environment"], _SHIPPED["training"]
@@ -35,7 +35,7 @@ def get_variant_spec(args: Namespace) -> Settings:
             },
         },
         "environment_params": {
-            "training": {"universe": environment["wrapper"], "domain": _DOMAIN, "task": "Default-v0"}
+            "training": {"universe": environment["family"], "domain": _DOMAIN, "task": "Default-v0"}
         },
         "policy_params": {"class_name": "FeedforwardGaussianPolicy", "config": dict(_SHIPPED["network"]["actor"])},
         "Q_params": {"class_name": "double_feedforward_Q_function", "config": dict(_SHIPPED["network"]["critic"])},

@@ -40,21 +40,22 @@ class Client;
 struct Episode;
 }  // namespace client
 
-/// One decision. Apply `act`, `acts` or `values` to the system, depending on the action space.
+/// Action selected by an agent. Read it with `act`, `acts` or `values`, depending on the action space, and apply it to
+/// the system.
 ///
-/// Cheap to copy. Use it on the thread of its trajectory and while the agent exists.
+/// Cheap to copy. Use it only on the thread of its trajectory and only while the agent exists.
 class RL4SYS_API RL4SysAction {
 public:
-    /// Discrete action, from 0 (`"action": 4` in the config).
+    /// Discrete action, numbered from 0 (config: `"action": 4`).
     /// \throws std::logic_error if the action space is not Discrete.
     std::int64_t act() const {
         expectKind(Kind::discrete, "act()");
         return act_;
     }
 
-    /// MultiDiscrete action, one entry per part (`"action": [3, 2]` in the config).
+    /// MultiDiscrete action, one entry per dimension, numbered from 0 (config: `"action": [3, 2]`).
     ///
-    /// The trajectory owns the memory; the span is valid until the next request for this trajectory.
+    /// The span is owned by the trajectory and valid until the next request for this trajectory.
     /// \throws std::logic_error if the action space is not MultiDiscrete.
     std::span<const std::int64_t> acts() const {
         expectKind(Kind::multiDiscrete, "acts()");
@@ -63,8 +64,9 @@ public:
 
     [[deprecated("use acts()")]] std::span<const std::int64_t> choices() const { return acts(); }
 
-    /// Box (continuous) action within its bounds (`"action": {"size": 2}` in the config). Ownership and validity as for
-    /// `acts`.
+    /// Box (continuous) action within its bounds (config: `"action": {"size": 2}`).
+    ///
+    /// The span is owned by the trajectory and valid until the next request for this trajectory.
     /// \throws std::logic_error if the action space is not Box.
     std::span<const float> values() const {
         expectKind(Kind::box, "values()");
@@ -79,14 +81,15 @@ public:
     /// Log-probability of the sampled action; empty for a fallback action.
     std::optional<float> logProb() const noexcept { return fellBack() ? std::nullopt : std::optional(logProb_); }
 
-    /// Reason for using the fallback action; empty if the policy decided. Ownership and validity as for `acts`.
+    /// Reason for using the fallback action; empty if the policy decided. The text is valid until the next request for
+    /// this trajectory.
     std::string_view fallbackReason() const noexcept { return reason_; }
 
-    /// Most recent value given to `updateReward`.
+    /// Most recent value passed to `updateReward`; empty if there was none.
     std::optional<double> reward() const noexcept { return reward_; }
 
-    /// Set or replace the reward of this step. Rewards are ignored and counted as late once the trajectory ended or
-    /// was cut.
+    /// Set or replace the reward of this step. A reward that arrives after the trajectory has ended or was cut is
+    /// ignored and counted in `Statistics::lateRewards`.
     /// \throws std::domain_error if the reward is not a finite float32.
     void updateReward(double reward);
 
@@ -125,9 +128,10 @@ private:
     static constexpr std::size_t unadded = static_cast<std::size_t>(-1);
 };
 
-/// Handle of the current episode; reusable for the next one. Use it from one thread at a time.
+/// Handle of an episode in progress. After the episode has ended, the same object can be used for the next episode. Use
+/// it from one thread at a time.
 ///
-/// If it is destroyed before the end of the episode was marked, all recorded steps except the last are still sent.
+/// If the object is destroyed before the end of the episode was marked, all recorded steps except the last are sent.
 class RL4SYS_API RL4SysTrajectory {
 public:
     RL4SysTrajectory() noexcept = default;
@@ -151,45 +155,49 @@ private:
     std::string reason_;
 };
 
-/// Counters of a client since its construction.
+/// Counters of a client since its construction, and its current status.
 struct Statistics {
     std::uint64_t decisions = 0;           ///< Recorded steps plus fallback decisions.
-    std::uint64_t fallbackDecisions = 0;
-    std::optional<std::uint64_t> version;  ///< Version of the newest received model; empty before the first.
-    std::uint64_t versionsAdopted = 0;     ///< Number of models used for decisions.
-    std::uint64_t stepsSent = 0;           ///< Includes steps that were sent again after a reconnect.
+    std::uint64_t fallbackDecisions = 0;   ///< Decisions that used the fallback action.
+    std::optional<std::uint64_t> version;  ///< Version of the newest received model; empty if there is none.
+    std::uint64_t versionsAdopted = 0;     ///< Number of different models used for decisions.
+    std::uint64_t stepsSent = 0;           ///< Steps sent, including those sent again after a reconnect.
     std::uint64_t stepsAcknowledged = 0;   ///< Steps that are on the server's disk.
     std::uint64_t stepsWaiting = 0;        ///< Steps not yet sent, or sent and not yet acknowledged.
     std::uint64_t droppedSteps = 0;        ///< Steps lost because outbox and spool were full, or by errors.
-    std::uint64_t lateRewards = 0;
-    std::uint64_t trajectoriesRefused = 0;
-    bool connected = false;
-    std::string lastProblem;  ///< Most recent error message; empty if there was none.
+    std::uint64_t lateRewards = 0;         ///< Rewards ignored because their trajectory had ended or was cut.
+    std::uint64_t trajectoriesRefused = 0; ///< Trajectories that the server permanently refused.
+    bool connected = false;                ///< True while the client is connected to the server.
+    std::string lastProblem;               ///< Most recent error message; empty if there was none.
 };
 
 enum class LogLevel { debug, info, warning, error };
 
 /// Options that a program sets in addition to its config file.
 struct AgentOptions {
-    /// Log everything the client does.
+    /// Log debug and info messages; otherwise only warnings and errors are logged.
     bool debug = false;
     /// JSON object that overrides single settings of the file: `{"observation": 8, "server": {"address": "…"}}`.
     std::string settings;
-    /// Fallback for Discrete actions, used when no model can decide. An illegal result is ignored.
+    /// Function that returns a Discrete fallback action, called if the policy cannot decide. If the result is illegal,
+    /// the fallback action of the config or the first legal action is used instead.
     std::function<std::int64_t(std::span<const float> observation, std::span<const bool> mask)> fallbackAct;
-    /// Fallback for MultiDiscrete actions. Write to `acts`, initialized with the first legal action of each part.
+    /// Function that writes a MultiDiscrete fallback action to `acts`, which initially contains the first legal action
+    /// of each dimension.
     std::function<void(std::span<const float> observation, std::span<const bool> mask,
                        std::span<std::int64_t> acts)>
         fallbackActs;
-    /// Fallback for Box actions. Write to `values`, initialized with zeros clipped to the bounds.
+    /// Function that writes a Box fallback action to `values`, which initially contain the fallback action of the
+    /// config, or zeros clipped to the bounds.
     std::function<void(std::span<const float> observation, std::span<float> values)> fallbackValues;
-    /// Log sink, called from any thread. Default: standard error.
+    /// Function that receives all log messages, from any thread. Default: messages are written to standard error.
     std::function<void(LogLevel level, std::string_view message)> log;
 };
 
 /// Details of the end of an episode.
 struct TrajectoryEnd {
-    /// The episode was truncated rather than terminated; the learner bootstraps the value of the final observation.
+    /// True if the episode was truncated instead of terminated; the learner then estimates the value of the final
+    /// observation.
     bool truncated = false;
     /// Observation after the last action; empty if unknown.
     std::span<const float> finalObservation = {};
@@ -200,13 +208,13 @@ struct TrajectoryEnd {
 /// Client of a training server: selects actions with the newest policy and sends the recorded trajectories.
 ///
 /// Thread-safe if each thread uses its own trajectories. Only the constructor, `waitForModel`, `flush` and `close` wait
-/// for the network, unless the config sets `patience_seconds` or `inference: remote`. A decision within a recording
-/// allocates nothing and takes no lock.
+/// for the network. Decisions wait for it only if the config sets `patience_seconds` or `inference: remote`. A decision
+/// that continues a trajectory allocates nothing and takes no lock.
 class RL4SYS_API RL4SysAgent {
 public:
-    /// Read a client's JSON file (see docs/config.md; older formats are supported) and wait up to
-    /// `server.timeout_seconds` for the first model. Without a model the agent starts with the fallback action.
-    /// \throws ConfigError if the file is invalid or the server refuses its settings.
+    /// Read a client's JSON config file (see docs/config.md; older formats are supported) and wait up to
+    /// `server.timeout_seconds` for the first model. Until a model arrives, the agent returns the fallback action.
+    /// \throws ConfigError if the file is invalid or the server refuses this client.
     explicit RL4SysAgent(const std::filesystem::path& confPath, AgentOptions options = {});
 
     /// Calls `close`. A moved-from agent can only be destroyed or assigned to.
@@ -216,37 +224,43 @@ public:
 
     /// Select an action for an observation. Begins a new episode if the trajectory is new or has ended.
     ///
-    /// The action is always legal. If the policy cannot decide, it is the fallback action and `fallbackReason` is set.
-    /// A decision becomes a step only through `addToTrajectory`. Named observations are concatenated in the order of
-    /// their names.
-    /// \param mask legal actions, concatenated over the parts of a MultiDiscrete action; empty if all are legal.
-    /// \throws std::invalid_argument if a size differs from the declared one, or a part has no legal action.
+    /// The action is always legal. If the policy cannot decide, the fallback action is returned and `fallbackReason` is
+    /// set. The action is recorded only if it is passed to `addToTrajectory`.
+    /// \param observation elements of the observation. Named observations are concatenated, sorted by name.
+    /// \param mask true for each legal action, concatenated over the dimensions of a MultiDiscrete action; empty if all
+    ///     actions are legal.
+    /// \throws std::invalid_argument if the observation or mask has the wrong size, or the mask allows no action in a
+    ///     dimension.
     RL4SysAction requestForAction(RL4SysTrajectory& trajectory, std::span<const float> observation,
                                   std::span<const bool> mask = {});
 
-    /// Record the latest decision as a step of the trajectory. Its reward may be set before or after.
-    /// \throws std::invalid_argument if `action` is not the latest decision of the trajectory.
+    /// Record the latest action of the trajectory as a step. The reward of the action may be set before or after this
+    /// call.
+    /// \throws std::invalid_argument if `action` is not the latest action of the trajectory.
     void addToTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action);
 
-    /// End the episode with `action`, adding the action first if necessary. Terminated unless `end.truncated` is set.
-    /// \throws std::invalid_argument if the observation or mask in `end` has the wrong size.
+    /// End the episode after `action`. If the action was not added to the trajectory, it is added first. The episode is
+    /// recorded as terminated, or as truncated if `end.truncated` is set.
+    /// \throws std::invalid_argument if `action` belongs to another trajectory, or the observation or mask in `end` has
+    ///     the wrong size.
     void markEndOfTrajectory(RL4SysTrajectory& trajectory, RL4SysAction& action, const TrajectoryEnd& end = {});
 
-    /// Version of the newest received model; empty before the first.
+    /// Return the version of the newest received model; empty if no model has arrived.
     std::optional<std::uint64_t> version() const;
 
-    /// Wait for a model whose version is at least `version`, or for any model. Returns false on timeout.
+    /// Wait for a model of at least `version`, or for any model if `version` is empty. Returns false on timeout.
     bool waitForModel(std::chrono::duration<double> timeout, std::optional<std::uint64_t> version = {});
 
-    /// Wait until all ended or cut trajectories are acknowledged. Returns false on timeout.
+    /// Wait until the server has acknowledged all ended or cut trajectories. Returns false on timeout.
     bool flush(std::chrono::duration<double> timeout);
 
+    /// Return the current counters and status of the client.
     Statistics statistics() const;
 
-    /// Submit all recorded steps, wait up to `flush_seconds` for acknowledgements and write the rest to disk.
+    /// Submit all recorded steps, wait up to `flush_seconds` for acknowledgements and write the other steps to disk.
     ///
     /// No other thread may use the agent during the call. Later requests still return actions of the last model, but
-    /// nothing is recorded.
+    /// record nothing.
     void close();
 
 private:

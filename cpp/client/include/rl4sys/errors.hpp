@@ -6,7 +6,7 @@
 
 namespace rl4sys {
 
-/// Invalid client settings, found in the file or by the server. The message says what to change.
+/// Invalid client settings, detected in the config file or by the server. The message says what to change.
 class RL4SYS_API ConfigError : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;

@@ -28,7 +28,7 @@ struct AdamParameter {
 namespace kernels {
 
 struct AdamStep {
-    float gradientScale;      ///< Factor of all gradients.
+    float gradientScale;      ///< Factor that multiplies all gradients.
     float oneMinusBeta1;
     float beta2;
     float learningRate;       ///< Includes the bias correction of the first moment.
@@ -88,16 +88,16 @@ struct SumSquares {
 
 }  // namespace kernels
 
-/// Return `sum` plus the squares of all gradients; not finite if a gradient is not.
+/// Return `sum` plus the sum of all squared gradients. The result is not finite if a gradient is not finite.
 inline double sumOfSquares(std::span<const AdamParameter> parameters, double sum = 0.0) {
     static const auto sumSquares = kernels::select<kernels::SumSquares, const float*, std::size_t, double*>();
     for (const auto& parameter : parameters) sumSquares(parameter.gradients, parameter.count, &sum);
     return sum;
 }
 
-/// Take one optimizer step of all parameters.
+/// Apply one optimizer step to all parameters.
 /// \param steps number of this step, counted from 1.
-/// \param gradientScale factor of all gradients.
+/// \param gradientScale factor that multiplies all gradients.
 inline void adamStep(std::span<const AdamParameter> parameters, const AdamOptions& options, double steps,
                      double gradientScale) {
     static const auto adam = kernels::select<kernels::Adam, const kernels::AdamStep*, const AdamParameter*>();

@@ -10,7 +10,7 @@
 #include "rl4sys/core/row_steps.hpp"
 #include "rl4sys/core/step.hpp"
 
-/// Multi-head attention over the rows of a value.
+/// Multi-head attention of the rows of a value to keys and values.
 namespace rl4sys::detail {
 
 class AttentionStep final : public Step {
@@ -51,10 +51,10 @@ public:
     }
 
 private:
-    /// Number of rows computed together; they share each load of the values.
+    /// Number of rows that are computed together, so that each load of the attended values serves several rows.
     static constexpr std::size_t rowsPerBlock = kernels::LinearRows::maxRows;
 
-    /// Keys and values to attend to, and a buffer for the attention weights.
+    /// Keys and values that the rows attend to, and a buffer for the attention weights.
     struct KeyValues {
         const float* keys;
         const float* values;
@@ -62,7 +62,8 @@ private:
         float* weights;
     };
 
-    /// Return the keys and values to attend to. With a mask, the legal ones are copied to contiguous memory.
+    /// Return the keys and values that the rows attend to. With a mask, only legal keys and values are used, which are
+    /// copied to contiguous memory.
     KeyValues gatherLegal(const Frame& frame) const {
         if (input_.size() < 4) return {frame.at(input_[1]), frame.at(input_[2]), keys_, frame.temporary};
         float* const keys = frame.temporary;

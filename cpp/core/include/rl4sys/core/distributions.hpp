@@ -24,7 +24,7 @@ struct TermGradients {
     float entropy;
 };
 
-/// Check a discrete action.
+/// Check that a discrete action is in range.
 /// \throws std::out_of_range if `action` is not in 0..count - 1.
 inline void checkAction(std::int64_t action, std::size_t count) {
     if (action >= 0 && static_cast<std::size_t>(action) < count) return;
@@ -32,21 +32,22 @@ inline void checkAction(std::int64_t action, std::size_t count) {
                             std::to_string(count - 1));
 }
 
-/// Independent categorical distributions, one per part of a discrete or MultiDiscrete action.
+/// Independent categorical distributions, one per dimension of a MultiDiscrete action, or a single one for a Discrete
+/// action.
 class CategoricalDistribution {
 public:
-    /// \param parts number of actions in each part.
+    /// \param parts number of actions in each dimension.
     explicit CategoricalDistribution(std::vector<std::size_t> parts) : parts_(std::move(parts)) {}
 
     std::size_t parts() const noexcept { return parts_.size(); }
 
-    /// Check all parts of an action.
-    /// \throws std::out_of_range if a part of the action is out of range.
+    /// Check that an action is in range in all dimensions.
+    /// \throws std::out_of_range if it is not.
     void check(const std::int64_t* action) const {
         for (std::size_t part = 0; part < parts_.size(); ++part) checkAction(action[part], parts_[part]);
     }
 
-    /// Evaluate one row. Replaces the logits in `outputs` by log-probabilities and writes the probabilities.
+    /// Return the terms of one row. Replaces the logits in `outputs` by log-probabilities and writes `probabilities`.
     /// \param mask legal actions; null allows all.
     ActionTerms evaluate(float* outputs, const bool* mask, const std::int64_t* action,
                          float* probabilities) const noexcept {
@@ -76,7 +77,7 @@ public:
         return terms;
     }
 
-    /// Compute the gradients of the logits from the results of `evaluate`. They replace the probabilities.
+    /// Compute the gradients of the logits from the results of `evaluate`. The gradients replace `probabilities`.
     void gradient(const float* logProbs, const bool* mask, const std::int64_t* action, const TermGradients& terms,
                   float* probabilities) const noexcept {
         for (std::size_t part = 0; part < parts_.size(); ++part) {
@@ -96,8 +97,8 @@ public:
     }
 
 private:
-    /// Logit of illegal actions: gives probability 0, but is finite, because 0 times infinity would make the entropy
-    /// NaN.
+    /// Logit of illegal actions. It results in probability 0, but is finite, because 0 times infinity would make the
+    /// entropy NaN.
     static constexpr float maskedLogit = -1e9f;
 
     static float entropyOf(const float* logProbs, const float* probabilities, std::size_t count) noexcept {
@@ -109,7 +110,7 @@ private:
     std::vector<std::size_t> parts_;
 };
 
-/// Gaussian with a diagonal covariance that does not depend on the observation.
+/// Gaussian distribution with a diagonal covariance that does not depend on the observation.
 class DiagonalGaussian {
 public:
     DiagonalGaussian(std::size_t size, const float* logStd) : logStd_(logStd, logStd + size) {}
@@ -125,7 +126,8 @@ public:
         return terms;
     }
 
-    /// Write the gradients of the means and add those of the log standard deviations to `logStdGradient`.
+    /// Write the gradients of the means to `meanGradient` and add the gradients of the log standard deviations to
+    /// `logStdGradient`.
     void gradient(const float* means, const float* action, const TermGradients& terms, float* meanGradient,
                   float* logStdGradient) const noexcept {
         for (std::size_t i = 0; i < logStd_.size(); ++i) {
@@ -148,7 +150,7 @@ public:
     ActorDistribution& operator=(const ActorDistribution&) = delete;
     virtual ~ActorDistribution() = default;
 
-    /// Dimension of an action.
+    /// Number of elements of an action.
     std::size_t size() const noexcept { return size_; }
 
     /// Compute the action of one row from the actor's outputs and standard normal noise.
@@ -176,7 +178,7 @@ public:
             const float logStd = std::clamp(outputs[size() + i], logStdMin_, logStdMax_);
             const float u = outputs[i] + std::exp(logStd) * noise[i];
             action[i] = std::tanh(u);
-            // ln(1 - tanh(u)^2) without cancellation.
+            // Computes ln(1 - tanh(u)^2) without cancellation.
             const float logDerivative = 2.0f * (logTwo - u - softplus(-2.0f * u));
             logProb += -0.5f * noise[i] * noise[i] - logStd - halfLogTau - logDerivative;
         }
@@ -202,7 +204,7 @@ private:
     float logStdMin_, logStdMax_;
 };
 
-/// Deterministic actor: tanh of the outputs.
+/// Deterministic actor, whose action is the tanh of the outputs.
 class SquashedDeterministic final : public ActorDistribution {
 public:
     using ActorDistribution::ActorDistribution;

@@ -5,7 +5,7 @@
 
 namespace rl4sys {
 
-/// Finalizer of SplitMix64.
+/// Return the value scrambled by the finalizer of SplitMix64.
 constexpr std::uint64_t mix64(std::uint64_t value) noexcept {
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
     value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
@@ -14,7 +14,7 @@ constexpr std::uint64_t mix64(std::uint64_t value) noexcept {
 
 /// Counter-based stream of uniform random numbers: draw number `counter` of `key` is always the same.
 ///
-/// The two integers are the whole state, so saving, restoring and skipping ahead cost nothing.
+/// The two integers are the whole state, so the stream can be saved, restored and advanced at no cost.
 struct Draws {
     std::uint64_t key = 0;
     std::uint64_t counter = 0;

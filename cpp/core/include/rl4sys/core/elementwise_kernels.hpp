@@ -25,10 +25,10 @@ struct Normalize {
     }
 };
 
-/// Exponential function in the form exp(x) = power * (1 + fraction). The fraction has full float32 accuracy also near 0
-/// (after expf of Cephes).
+/// Exponential function in the form exp(x) = power * (1 + fraction), adapted from expf of the Cephes library.
+/// `fraction` has full float32 accuracy even for x near 0.
 ///
-/// For x above 88.3 the power is infinite. Arguments below -87 are clamped to -87.
+/// For x above 88.3, `power` is infinite. Arguments below -87 are clamped to -87.
 template <typename Lanes>
 struct Exponential {
     typename Lanes::Number power;
@@ -38,7 +38,8 @@ struct Exponential {
         using Number = typename Lanes::Number;
         Number x = argument;
         clip(x, -87.0f, 89.0f);
-        // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; unlike a cast it is defined for NaN.
+        // Adding 1.5 * 2^23 rounds x * log2(e) to an integer, which is then in the low bits. Unlike a cast, this is
+        // defined for NaN.
         const Number shifted = x * 1.44269504f + 12582912.0f;
         const Number n = shifted - 12582912.0f;
         const Number r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -194,14 +195,16 @@ RL4SYS_INLINE void sigmoid(typename Lanes::Number& x) noexcept {
     x = 1.0f / (decay + 1.0f);
 }
 
-/// Gates of a recurrent cell before the activation: contributions of input and memory, gate by gate.
+/// Gates of a recurrent cell before the activation: the contributions of the input and of the recurrent state, with the
+/// gates one after the other.
 struct Gates {
     const float* input;
     const float* memory;
-    std::size_t size;  ///< Size of one gate, not padded; the padding after the last gate is read.
+    std::size_t size;  ///< Size of one gate, not padded. Kernels also read the padding after the last gate.
 };
 
-/// torch's GRUCell: h' = (1 - z) n + z h, with n = tanh(input_n + r * memory_n). Writes the padding after `next`.
+/// GRU cell as in torch: h' = (1 - z) n + z h, with n = tanh(input_n + r * memory_n). Also writes the padding after
+/// `next`.
 struct GruGates {
     template <typename Lanes>
     static RL4SYS_INLINE void run(const Gates* gates, const float* hidden, float* next) {
@@ -230,7 +233,8 @@ struct GruGates {
     }
 };
 
-/// torch's LSTMCell: c' = f c + i g, h' = o tanh(c'). `cell` becomes c'. Writes the padding after `cell` and `next`.
+/// LSTM cell as in torch: c' = f c + i g, h' = o tanh(c'). Writes c' to `cell` and h' to `next`, and also the padding
+/// after both.
 struct LstmGates {
     template <typename Lanes>
     static RL4SYS_INLINE void run(const Gates* gates, float* cell, float* next) {

@@ -13,7 +13,7 @@
 /// Elementwise operations of a program body.
 namespace rl4sys::detail {
 
-/// Slots of an in-place operation. The input is copied first if another operation still needs it.
+/// Input and result slots of an in-place operation. If another operation still needs the input, it is copied first.
 class InPlace {
 public:
     InPlace(Slots inputs, Slot result) : input_(inputs[0]), output_(result) {}

@@ -16,30 +16,32 @@
 #error "rl4sys marks failed decisions by NaN: compile every file that includes this header without -ffast-math"
 #endif
 
-/// Heads: the last operation of a policy program, which draws the action. Computed in double, rounded to float.
+/// Heads: operations that draw the action, at the end of a policy program. They compute in double and round to float.
 namespace rl4sys::heads {
 
-/// Drawn discrete action, or one part of a MultiDiscrete action.
+/// Drawn Discrete action, or one dimension of a drawn MultiDiscrete action.
 struct DiscreteSample {
     std::int64_t action;
     float logProb;
 };
 
-/// Legal discrete actions; an empty mask allows all.
+/// Action mask: true for each legal discrete action. An empty mask allows all actions.
 struct ActionMask {
     std::span<const bool> mask;
 
     bool operator()(std::size_t action) const noexcept { return mask.empty() || mask[action]; }
 
+    /// Return the first legal action; the length of the mask if no action is legal.
     std::size_t first() const noexcept {
         return mask.empty() ? 0 : static_cast<std::size_t>(std::find(mask.begin(), mask.end(), true) - mask.begin());
     }
 
+    /// Return the number of legal actions among `actions` actions.
     std::size_t count(std::size_t actions) const noexcept {
         return mask.empty() ? actions : static_cast<std::size_t>(std::count(mask.begin(), mask.end(), true));
     }
 
-    /// Mask of the part with `size` actions that starts at `begin`.
+    /// Return the mask of one MultiDiscrete dimension, with `size` actions starting at `begin`.
     ActionMask part(std::size_t begin, std::size_t size) const noexcept {
         return {mask.empty() ? mask : mask.subspan(begin, size)};
     }
@@ -51,7 +53,7 @@ inline bool hasNan(std::span<const float> values) noexcept {
     return std::any_of(values.begin(), values.end(), [](float x) { return std::isnan(x); });
 }
 
-/// Return the legal action with the largest value; the first one on ties.
+/// Return the legal action with the largest value. If several have this value, return the first.
 inline std::size_t argMax(std::span<const float> values, ActionMask legal) noexcept {
     std::size_t chosen = legal.first();
     for (std::size_t i = chosen + 1; i < values.size(); ++i) {
@@ -66,7 +68,7 @@ inline double sampleNormal(Draws& draws) noexcept {
     return radius * std::cos(2.0 * std::numbers::pi * draws.uniform());
 }
 
-/// Log-density of a normal distribution at `z` standard deviations from the mean.
+/// Return the log-density of a normal distribution at `z` standard deviations from the mean.
 inline double normalLogProb(double z, double logStd) noexcept {
     static const double halfLogTwoPi = 0.5 * std::log(2.0 * std::numbers::pi);
     return -0.5 * z * z - logStd - halfLogTwoPi;
@@ -75,7 +77,7 @@ inline double normalLogProb(double z, double logStd) noexcept {
 struct Categorical {
     std::size_t drawsPerRow(std::size_t) const noexcept { return 1; }
 
-    /// \param probability scratch buffer with one number per action.
+    /// \param probability scratch buffer with one element per action.
     DiscreteSample sample(std::span<const float> logits, ActionMask legal, Draws& draws,
                           std::span<double> probability) const {
         const double uniform = draws.uniform();
@@ -202,7 +204,7 @@ private:
         return logStd < logStdMin ? logStdMin : (logStd > logStdMax ? logStdMax : logStd);
     }
 
-    /// Logarithm of the derivative of tanh, ln(1 - tanh(u)^2), without cancellation.
+    /// Return the logarithm of the derivative of tanh, ln(1 - tanh(u)^2), computed without cancellation.
     static double logTanhDerivative(double u) noexcept {
         const double softplus = std::max(-2.0 * u, 0.0) + std::log1p(std::exp(-std::fabs(2.0 * u)));
         return 2.0 * (std::numbers::ln2 - u - softplus);

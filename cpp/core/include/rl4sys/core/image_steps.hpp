@@ -11,7 +11,7 @@
 /// Convolution and pooling of images.
 namespace rl4sys::detail {
 
-/// Window positions along one axis of an image.
+/// One axis of an image, with the positions of a sliding window along this axis.
 struct Axis {
     std::size_t length;
     std::size_t window;
@@ -24,16 +24,16 @@ struct Axis {
         return padded < window ? 0 : (padded - window) / stride + 1;
     }
 
-    /// First position whose window does not start in the padding.
+    /// First window position at which the window does not start in the padding.
     std::size_t firstInside() const noexcept { return std::min((padding + stride - 1) / stride, positions()); }
 
-    /// One past the last position whose window does not end in the padding; at least `firstInside`.
+    /// End (exclusive) of the window positions at which the window does not end in the padding; at least `firstInside`.
     std::size_t endInside() const noexcept {
         if (length + padding < window) return firstInside();
         return std::clamp((length + padding - window) / stride + 1, firstInside(), positions());
     }
 
-    /// Begin and end of the part of the window inside the image, relative to the start of the window.
+    /// Begin and end of the part of the window that is inside the image, relative to the start of the window.
     std::pair<std::size_t, std::size_t> part(std::size_t position) const noexcept {
         const std::size_t begin = position * stride;
         const std::size_t from = std::min(begin < padding ? padding - begin : 0, window);
@@ -47,7 +47,7 @@ struct Axis {
     }
 };
 
-/// Image in channels-last layout with a sliding window.
+/// Image in channels-last layout, with a sliding window.
 struct Image {
     Axis vertical;
     Axis horizontal;
@@ -83,8 +83,8 @@ struct Image {
     std::size_t offset(std::size_t y, std::size_t x) const noexcept { return (y * horizontal.length + x) * channels; }
 };
 
-/// Convolution as a matrix product with each patch of the image. Patches inside the image are read in place; patches
-/// that reach into the padding are gathered first.
+/// Convolution, computed as a matrix product for each patch of the image. Patches inside the image are read in place.
+/// Patches that extend into the padding are copied to a buffer first.
 class Conv2dStep final : public Step {
 public:
     static Requirements requirements(const Operation& operation, Sizes sizes) {
@@ -114,7 +114,7 @@ public:
     }
 
 private:
-    /// Number of patches that are gathered and multiplied together.
+    /// Number of patches that are copied to the buffer and multiplied together.
     static constexpr std::size_t patchesPerBlock = kernels::LinearRows::maxRows;
 
     float* output(const Frame& frame, std::size_t y, std::size_t x) const {

@@ -9,7 +9,7 @@
 
 namespace rl4sys::kernels {
 
-/// Inference kernels, compiled for the instruction set of this processor.
+/// Table of inference kernels. Each entry is the version for the instruction set of this processor.
 struct Table {
     using Activation = void (*)(float* values, std::size_t count);
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 // Each kernel is an always-inlined template over the vector width. It is compiled for the build target and, on x86,
-// also for AVX2 with FMA and in some cases AVX-512. The best version is selected at run time, so one binary fits every
-// processor.
+// also for AVX2 with FMA and in some cases for AVX-512. The best version is selected at run time, so that one binary
+// runs on every processor.
 #if defined(__GNUC__)
 #define RL4SYS_INLINE inline __attribute__((always_inline))
 #define RL4SYS_UNROLL _Pragma("GCC unroll 16")
@@ -29,7 +29,7 @@ inline constexpr std::size_t padding = 8;
 
 constexpr std::size_t padded(std::size_t count) noexcept { return (count + padding - 1) / padding * padding; }
 
-/// Allocator with cache line alignment, so that padded rows of weights cross as few cache lines as possible.
+/// Allocator that aligns to cache lines, so that padded rows of weights cross as few cache lines as possible.
 template <typename T>
 struct AlignedAllocator {
     using value_type = T;

@@ -35,7 +35,7 @@ public:
 
     std::size_t rows() const noexcept { return rows_; }
 
-    /// Discard all rows except `rows`, which are in ascending order.
+    /// Keep only the given rows, which must be in ascending order, and discard the others.
     void keep(std::span<const std::size_t> rows) noexcept {
         if (rows.size() == rows_) return;
         for (auto& layer : layers_) {
@@ -117,7 +117,7 @@ public:
         linear(rows, count() - 1, layerInput, weights[count() - 1], tape, output);
     }
 
-    /// Backward pass over the rows on the tape.
+    /// Run the backward pass for all rows on the tape.
     ///
     /// \param input input of the forward pass; not read if `gradients` is empty.
     /// \param gradients receives the weight gradients; empty if they are not needed.

@@ -27,10 +27,11 @@ RL4SYS_INLINE void accumulate(Number (&sum)[Width], const float* weight, float i
     }
 }
 
-/// Number of products summed before the partial sum is added to the total. Limits the rounding error of long sums.
+/// Number of products in a partial sum, before it is added to the total. Limits the rounding error of long sums.
 inline constexpr std::size_t maxPartialSum = 128;
 
-/// Compute `Width` vectors of outputs. For small widths the sum is split into `Parts` independent chains of additions.
+/// Compute `Width` vectors of outputs. For small widths, the sum is split into `Parts` independent chains of additions,
+/// to hide the latency of an addition.
 template <typename Number, std::size_t Width, std::size_t Parts>
 RL4SYS_INLINE void linearPanel(const LinearLayer& layer, std::size_t first, const float* input, float* output) {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
@@ -82,7 +83,8 @@ struct Linear {
         constexpr std::size_t lanes = sizeof(typename Lanes::Number) / sizeof(float);
         const std::size_t vectors = layer->outputs / lanes;
         std::size_t panels = (vectors + 7) / 8;
-        // Panels of nearly equal width: a last panel of one vector would be bound by the latency of its additions.
+        // Use panels of nearly equal width, because a last panel of one vector would be slow: it would wait for the
+        // latency of each addition.
         for (std::size_t done = 0; done < vectors; --panels) {
             const std::size_t width = (vectors - done) / panels;
             linearPanel<typename Lanes::Number>(*layer, done * lanes, width, input, output);
@@ -93,12 +95,12 @@ struct Linear {
 
 /// Weights of a linear layer for several rows, and the memory layout of the inputs of one row.
 ///
-/// The inputs of a row are `segments` pieces of `length` numbers at a distance of `segmentStride`, such as the lines of
-/// an image patch.
+/// The inputs of a row are `segments` pieces of `length` elements, each `segmentStride` elements after the one before,
+/// such as the lines of an image patch.
 struct RowsLayer {
     const float* weight;       ///< `weight[input * weightStride + output]`; read in whole vectors.
     std::size_t weightStride;
-    const float* bias;         ///< Padded; null for none.
+    const float* bias;         ///< Padded; null if there is no bias.
     std::size_t outputs;       ///< Not padded.
     std::size_t segments;
     std::size_t length;
@@ -113,7 +115,7 @@ struct RowBlock {
     std::size_t outputStride;
 };
 
-/// Store the first `count` numbers of a vector.
+/// Store the first `count` elements of a vector.
 template <typename Number>
 RL4SYS_INLINE void storePart(float* memory, const Number& number, std::size_t count) noexcept {
     std::memcpy(memory, &number, std::min(count * sizeof(float), sizeof(Number)));

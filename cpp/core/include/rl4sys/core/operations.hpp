@@ -14,7 +14,7 @@
 
 namespace rl4sys {
 
-/// An array of float32 in C order.
+/// Array of float32 values in C order.
 struct Tensor {
     std::vector<std::size_t> shape;
     std::vector<float> values;
@@ -25,22 +25,22 @@ struct Operation {
     std::string name;
     std::vector<Tensor> weights;
     std::map<std::string, double> options;
-    std::vector<std::int64_t> inputs;  ///< Value numbers of the inputs; empty for the previous value.
+    std::vector<std::int64_t> inputs;  ///< Value numbers of the inputs; if empty, the previous value is the input.
 };
 
 /// Maximum number of operations of a program, including the head.
 inline constexpr std::size_t maxOperations = 4096;
 
-/// Maximum total length of all values of a program, and of its memory.
+/// Maximum total length of all values of a program. Also the maximum length of its memory.
 inline constexpr std::size_t maxValues = std::size_t{1} << 24;
 
-/// Value number of the mask.
+/// Value number of the action mask.
 inline constexpr std::int64_t maskInput = -1;
 
 /// Role of an operation in a program: part of the body, or head for discrete or Box actions.
 enum class Role { body, discreteHead, boxHead };
 
-/// Weights, options and inputs that an operation takes.
+/// Role of an operation, and the weights, options and inputs that it takes.
 struct OperationKind {
     Role role = Role::body;
     std::size_t weights = 0;

@@ -30,7 +30,7 @@ public:
 
     void release(const Slot& slot) { used_.erase(slot.offset); }
 
-    /// Largest size used so far, in floats.
+    /// Number of floats that a buffer for all slots allocated so far needs.
     std::size_t size() const noexcept { return size_; }
 
 private:
@@ -46,7 +46,7 @@ public:
     static constexpr std::size_t mask = 0;
     static constexpr std::size_t row = 1;
 
-    /// \throws std::invalid_argument naming the first invalid operation.
+    /// \throws std::invalid_argument if the program is invalid. The message names the first invalid operation.
     Plan(const std::vector<Operation>& operations, std::size_t inputSize, std::size_t maskSize)
         : sizes_{maskSize, inputSize} {
         checkProgram(operations, inputSize);
@@ -63,7 +63,9 @@ public:
 
     /// Total length of all values.
     std::size_t valueCount() const noexcept { return valueCount_; }
+    /// Length of the recurrent state.
     std::size_t memory() const noexcept { return memory_; }
+    /// Number of random draws of the body per row.
     std::size_t draws() const noexcept { return draws_; }
 
     /// Length of the buffer for the values.
@@ -94,8 +96,8 @@ private:
                                     " operations; the maximum is " + std::to_string(maxOperations));
     }
 
-    /// Set the inputs of each operation and the last use of each value. The last use of an unused value is the
-    /// operation that computes it.
+    /// Set the inputs of each operation, and the operation that uses each value last. For an unused value, this is the
+    /// operation that computes the value.
     void readSources(const std::vector<Operation>& operations) {
         for (std::size_t i = 0; i < operations.size(); ++i) {
             sources_.push_back(sourcesOf(operations[i], i));

@@ -22,7 +22,7 @@ struct Rollout {
     const float* boxAction;
     const float* logProb;  ///< Log-probability under the old policy (PPO); null for the plain policy gradient (A2C).
     const float* advantage;
-    const float* weight;
+    const float* weight;  ///< Importance weight of each step in the policy loss.
     const float* value;   ///< Estimate of the critic before the update.
     const float* target;  ///< Return that the critic is trained on.
 };
@@ -39,7 +39,7 @@ struct Objective {
 /// Networks that a gradient step changes.
 enum class Trained { both, actor, critic };
 
-/// Metrics of one minibatch. Those of a network that is not trained are 0.
+/// Metrics of one minibatch. The metrics of a network that is not trained are 0.
 struct PolicyMetrics {
     double policyLoss;
     double valueLoss;
@@ -54,7 +54,7 @@ struct PolicyMetrics {
 /// Updates an actor and a critic from a rollout. Not thread-safe; both networks must outlive this object.
 class PolicyUpdate {
 public:
-    /// \param parts number of actions in each part of a discrete action; empty for continuous actions.
+    /// \param parts number of actions in each dimension of a discrete action; empty for continuous actions.
     /// \param logStd log standard deviations of a continuous actor, trained with it; null otherwise.
     PolicyUpdate(TrainableNetwork& actor, TrainableNetwork& critic, std::vector<std::size_t> parts,
                  const ParameterState& logStd, const Objective& objective, const GradientClipping& clipping)
@@ -148,7 +148,7 @@ private:
         for (double* sum : {&metrics.policyLoss, &metrics.entropy, &metrics.kl, &metrics.clipFraction}) *sum /= count;
     }
 
-    /// Add the policy loss of one row, the minimum of the plain and the clipped objective, to the metrics.
+    /// Add the policy loss of one row to the metrics: the minimum of the unclipped and the clipped objective.
     /// \return the derivative of the objective with respect to the log-probability.
     float addPolicyLoss(const Rollout& rollout, std::size_t row, float advantage, float logProb,
                         PolicyMetrics& metrics) {
@@ -167,7 +167,7 @@ private:
         return plain ? rollout.weight[row] * gain : 0.0f;
     }
 
-    /// Compute the value loss, the maximum of the plain and the clipped squared error, and its gradient.
+    /// Compute the value loss and its gradient. The loss is the maximum of the unclipped and the clipped squared error.
     void valueTerms(const Rollout& rollout, std::span<const std::int64_t> rows, const float* values,
                     PolicyMetrics& metrics) {
         float* gradient = critic_.outputGradient();

@@ -8,10 +8,10 @@
 #include "rl4sys/core/linear_kernels.hpp"
 #include "rl4sys/core/transpose.hpp"
 
-/// Matrix products for training; each factor can be transposed.
+/// Matrix products for training. Each factor can be transposed.
 namespace rl4sys::kernels {
 
-/// Number of columns of a panel. The right factor is packed into panels, each stored row by row.
+/// Number of columns of a panel. The right factor is packed into panels of this width, each stored row by row.
 inline constexpr std::size_t panelWidth = 16;
 
 constexpr std::size_t panelsSize(std::size_t depth, std::size_t columns) noexcept {
@@ -59,7 +59,7 @@ struct Product {
     std::size_t rowStride;
     std::size_t depthStride;
     const float* panels;  ///< Packed right factor.
-    const float* bias;    ///< Added to every row; null for none.
+    const float* bias;    ///< Added to every row; null if there is no bias.
     float* result;
     std::size_t rows;
     std::size_t columns;
@@ -115,7 +115,7 @@ struct Multiply {
         constexpr std::size_t vectors = panelWidth * sizeof(float) / sizeof(Number);
         std::size_t first = 0;
         if constexpr (vectors == 1) {
-            // AVX-512 also has twice as many registers, so two panels fit.
+            // AVX-512 also has twice as many registers, so that two panels fit into them.
             for (; product->columns > first + panelWidth; first += 2 * panelWidth) {
                 runPanels<Number, 2, 1>(*product, first, std::make_index_sequence<14>{});
             }

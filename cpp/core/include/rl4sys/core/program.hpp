@@ -28,7 +28,7 @@ namespace detail {
 
 using Head = std::variant<heads::DiscreteHead, heads::BoxHead>;
 
-/// Read the bounds of a head that needs `inputsPerElement` numbers per element of an action.
+/// Read the bounds of a head that takes `inputsPerElement` inputs per element of the action.
 inline heads::Bounds makeBounds(const Operation& operation, std::size_t size, std::size_t inputsPerElement) {
     checkShapes(operation, size, {{size / inputsPerElement}, {size / inputsPerElement}});
     if (size % inputsPerElement != 0) {
@@ -62,10 +62,10 @@ inline Head makeBoxHead(const Operation& operation, std::size_t size) {
     throw std::invalid_argument("a policy program must end with a head; got '" + operation.name + "'");
 }
 
-/// True for a MultiDiscrete head, which draws each part like the head of a discrete action.
+/// Return true for a MultiDiscrete head, which draws each dimension like the head of a Discrete action.
 inline bool isMultiDiscrete(const Operation& head) { return head.name.starts_with("multi_"); }
 
-/// Return the number of actions in each part. Their sum is `size`, the length of the head's input.
+/// Return the number of actions in each dimension. Their sum is `size`, the length of the head's input.
 inline std::vector<std::size_t> partSizes(const Operation& head, std::size_t size) {
     if (!isMultiDiscrete(head)) return {size};
     checkShapes(head, size, {{head.weights[0].values.size()}});
@@ -103,7 +103,7 @@ inline Head makeHead(const Operation& operation, std::size_t size) {
 
 }  // namespace detail
 
-/// Buffers for one decision. Each thread needs its own; the contents are not used between decisions.
+/// Buffers for one decision. Each thread needs its own buffers. No contents are kept for the next decision.
 struct Scratch {
     kernels::Floats values;
     kernels::Floats memory;
@@ -112,12 +112,12 @@ struct Scratch {
 
 /// Executable policy: a body of float32 operations and a head that draws the action.
 ///
-/// Immutable, so threads may share it if each has its own scratch, draws and memory. The memory is the recurrent state
-/// of the policy: zeros at the start of an episode, and updated by each decision unless it returns NaN.
+/// Immutable, so that threads may share it if each has its own scratch, draws and memory. The memory is the recurrent
+/// state of the policy: zeros at the start of an episode, and updated by each decision that does not return NaN.
 class Program {
 public:
-    /// \param maskSize number of discrete actions over all parts, for programs that use the mask as input; else 0.
-    /// \throws std::invalid_argument naming the first operation that is unknown or invalid.
+    /// \param maskSize number of discrete actions in all dimensions, for programs that use the mask as input; else 0.
+    /// \throws std::invalid_argument if an operation is unknown or invalid. The message names the first one.
     Program(const std::vector<Operation>& operations, std::size_t inputSize, std::size_t maskSize = 0)
         : Program(operations, detail::Plan(operations, inputSize, maskSize)) {
         if (!mask_ || mask_->size == outputSize()) return;
@@ -131,7 +131,7 @@ public:
     /// Length of an observation row.
     std::size_t inputSize() const noexcept { return row_.size; }
 
-    /// Length of the head's input; for a discrete head, the number of actions over all parts.
+    /// Length of the head's input; for a discrete head, the number of actions in all dimensions.
     std::size_t outputSize() const noexcept { return headInput_.size; }
 
     /// Length of the memory; 0 for a policy without memory.
@@ -143,12 +143,13 @@ public:
     /// True for discrete and MultiDiscrete actions, false for continuous ones.
     bool discrete() const noexcept { return std::holds_alternative<heads::DiscreteHead>(head_); }
 
+    /// True for MultiDiscrete actions.
     bool multiDiscrete() const noexcept { return multiDiscrete_; }
 
-    /// Number of actions in each part of a discrete action; empty for continuous actions.
+    /// Number of actions in each dimension of a discrete action; empty for continuous actions.
     std::span<const std::size_t> parts() const noexcept { return parts_; }
 
-    /// Dimension of a continuous action, or number of parts of a discrete action.
+    /// Number of elements of a continuous action, or number of dimensions of a discrete action.
     std::size_t actionSize() const noexcept { return actionSize_; }
 
     /// Number of random draws per decision.
@@ -174,8 +175,8 @@ public:
         return runBody(row, {}, none, scratch, {});
     }
 
-    /// Check a mask for `rows` rows; an empty mask is valid.
-    /// \throws std::invalid_argument if the length is wrong, or a part of a row has no legal action.
+    /// Check the action masks of `rows` rows. An empty mask is valid.
+    /// \throws std::invalid_argument if the length is wrong, or no action is legal in a dimension of a row.
     void checkMask(std::span<const bool> mask, std::size_t rows) const {
         if (mask.empty()) return;
         if (mask.size() != rows * outputSize()) {
@@ -191,8 +192,9 @@ public:
         }
     }
 
-    /// Draw a discrete or MultiDiscrete action and write its parts to `action`. Returns the log-probability.
-    /// \param mask legal actions; empty allows all.
+    /// Draw a Discrete or MultiDiscrete action and write it to `action`, one entry per dimension. Returns the
+    /// log-probability.
+    /// \param mask true for each legal action; an empty mask allows all actions.
     /// \throws std::invalid_argument if a size is wrong, the actions are continuous, or no action is legal.
     float decide(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
                  std::span<std::int64_t> action, std::span<float> memory = {}) const {
@@ -201,7 +203,7 @@ public:
         return sampleRow(row, mask, draws, scratch, action, memory);
     }
 
-    /// Draw a discrete action with one part; otherwise like the overload above.
+    /// Draw a Discrete action and return it with its log-probability; otherwise like the overload above.
     DiscreteSample decide(std::span<const float> row, std::span<const bool> mask, Draws& draws, Scratch& scratch,
                           std::span<float> memory = {}) const {
         std::int64_t action = 0;
@@ -223,8 +225,8 @@ public:
 
     /// Draw discrete actions for a batch with one row per element of `logProbs`. All spans are row-major.
     ///
-    /// An exception means that no action was drawn and no random draw was used.
-    /// \throws std::invalid_argument as `decide` does.
+    /// If an exception is thrown, no action was drawn and no random draw was used.
+    /// \throws std::invalid_argument in the same cases as `decide`.
     void act(std::span<const float> rows, std::span<const bool> mask, Draws& draws, Scratch& scratch,
              std::span<std::int64_t> actions, std::span<float> logProbs, std::span<float> memory = {}) const {
         discreteHead();
@@ -306,7 +308,7 @@ private:
         return logProb;
     }
 
-    /// Draw all parts of an action in order. Returns the log-probability of the whole action.
+    /// Draw the dimensions of an action in order. Returns the log-probability of the whole action.
     template <typename Head>
     float sampleParts(const Head& head, std::span<const float> outputs, heads::ActionMask legal, Draws& draws,
                       std::span<double> probabilities, std::span<std::int64_t> action) const {
@@ -339,7 +341,7 @@ private:
                                     std::to_string(partSize) + rest);
     }
 
-    /// Run the body. Returns the head's input; the next memory is left in the scratch.
+    /// Run the body. Returns the head's input, and leaves the next memory in `scratch.memory`.
     std::span<const float> runBody(std::span<const float> row, std::span<const bool> mask, Draws& draws,
                                    Scratch& scratch, std::span<const float> memory) const {
         checkRow(row.size());

@@ -61,26 +61,26 @@ inline bool allFinite(std::span<const float> values) noexcept {
 ///
 /// The spans point into the storage of the recorder, so read them before the recorder is used again.
 struct RecordingView {
-    std::span<const float> row;   ///< Observations, one more than steps: the last one follows the last action.
-    std::span<const bool> mask;   ///< One action mask per row; empty if the recorder is not masked.
-    std::span<const std::int64_t> discreteAction;  ///< All parts of discrete actions; empty for continuous actions.
+    std::span<const float> row;   ///< One observation per step, and the observation after the last action.
+    std::span<const bool> mask;   ///< One action mask per observation; empty if the recorder records no masks.
+    std::span<const std::int64_t> discreteAction;  ///< One entry per step and dimension; empty for continuous actions.
     std::span<const float> boxAction;              ///< Continuous actions; empty for discrete actions.
     std::span<const float> reward;                 ///< 0 for steps without a reward.
     std::span<const float> logProb;
-    std::span<const float> memory;  ///< Memory of the policy before the first step; empty if it has none.
+    std::span<const float> memory;  ///< Recurrent state before the first step; empty if the policy has none.
 };
 
 /// Decides and records the steps of one trajectory.
 ///
-/// Usage: `decide`, `commit` and `reward` for each step, and `close` to cut the trajectory into recordings. A decision
-/// is pending until it is committed or replaced by another one. Steps are numbered throughout the trajectory. The
-/// memory of the policy starts with zeros, also after a change to a program with another memory size, and changes only
-/// when a decision is committed.
+/// Usage: call `decide`, `commit` and `reward` for each step, and `close` to cut the trajectory into recordings. A
+/// decision is pending until it is committed or replaced by another decision. Steps are numbered throughout the
+/// trajectory. The memory (recurrent state) of the policy starts with zeros, also after a change to a program with
+/// another memory size, and changes only when a decision is committed.
 ///
 /// Not thread-safe, except for `limit` and `steps`. Allocates only if a recording is longer than all earlier ones.
 class Recorder {
 public:
-    /// Buffers for recorded steps. A default-constructed storage is empty and fits any recorder.
+    /// Buffers for recorded steps. A default-constructed storage is empty and can be used with any recorder.
     class Storage {
     public:
         Storage() = default;
@@ -109,7 +109,7 @@ public:
         }
 
         void grow() {
-            // A small first capacity for wide rows limits the unused memory of short episodes.
+            // Start with a small capacity if rows are wide, to limit the unused memory of short episodes.
             const std::size_t first =
                 std::clamp<std::size_t>(initialFloats / std::max<std::size_t>(1, row_.width()), 2, 64);
             const std::size_t capacity = capacity_ == 0 ? first : 2 * capacity_;
@@ -134,9 +134,9 @@ public:
         std::vector<float> initialMemory_;  ///< The policy's memory before the first step.
     };
 
-    /// \param maskSize number of discrete actions over all parts; 0 for continuous actions.
-    /// \param actionSize number of parts of a discrete action, or dimension of a continuous action.
-    /// \param masked record an action mask with each row.
+    /// \param maskSize number of discrete actions in all dimensions; 0 for continuous actions.
+    /// \param actionSize number of dimensions of a discrete action, or number of elements of a continuous action.
+    /// \param masked true to record an action mask with each row.
     /// \throws std::invalid_argument if the sizes are inconsistent.
     Recorder(std::size_t inputSize, std::size_t maskSize, std::size_t actionSize, bool masked)
         : inputSize_(inputSize), maskSize_(maskSize), actionSize_(actionSize), masked_(masked),
@@ -153,17 +153,17 @@ public:
         if (maskSize == 0 && masked) throw std::invalid_argument("continuous actions take no mask");
     }
 
-    /// Maximum number of steps of the current recording; at the limit `decide` makes no decision.
+    /// Maximum number of steps of the current recording. If it is reached, `decide` makes no decision.
     std::size_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
     void setLimit(std::size_t limit) noexcept { limit_.store(limit, std::memory_order_relaxed); }
 
     /// Length of an observation row.
     std::size_t inputSize() const noexcept { return inputSize_; }
 
-    /// Number of discrete actions over all parts; 0 for continuous actions.
+    /// Number of discrete actions in all dimensions; 0 for continuous actions.
     std::size_t maskSize() const noexcept { return maskSize_; }
 
-    /// Number of parts of a discrete action, or dimension of a continuous action.
+    /// Number of dimensions of a discrete action, or number of elements of a continuous action.
     std::size_t actionSize() const noexcept { return actionSize_; }
 
     /// True if an action mask is recorded with each row.
@@ -172,7 +172,7 @@ public:
     /// Number of committed steps in the current recording.
     std::size_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
 
-    /// Number of steps of the trajectory in earlier recordings.
+    /// Number of steps in earlier recordings of the trajectory.
     std::size_t offset() const noexcept { return offset_; }
 
     /// Number of committed steps without a reward in the current recording.
@@ -189,13 +189,13 @@ public:
         if (!masked_) throw std::invalid_argument("a mask was given, but the spec has no mask among its observations");
     }
 
-    /// Draw a discrete action and make this decision the pending one.
+    /// Draw a discrete action and make this decision the pending decision.
     ///
-    /// \param mask legal actions; empty allows all.
+    /// \param mask true for each legal action; an empty mask allows all actions.
     /// \param draws source of random draws with a method `take(count)`.
-    /// \param action receives all parts of the action.
-    /// \return the log-probability. Empty if the limit is reached or `row` is not finite (then no random draws are
-    ///     used), or if the policy returns NaN; the previous pending decision is then kept.
+    /// \param action receives the action, one entry per dimension.
+    /// \return the log-probability. Empty if the limit is reached or `row` is not finite (no random draws are used), or
+    ///     if the policy returns NaN. If empty, the previous decision stays pending.
     /// \throws std::invalid_argument if the program, row or mask does not match, or no action is legal.
     template <typename DrawSource>
     std::optional<float> decide(const Program& program, std::span<const float> row, std::span<const bool> mask,
@@ -281,9 +281,9 @@ public:
 
     /// Close the current recording and start the next one. A pending decision is discarded.
     ///
-    /// \param row final observation, after the last action; if it is empty, the row and mask of the last step are used.
-    /// \param mask legal actions of the final observation; empty allows all.
-    /// \throws std::invalid_argument if row or mask does not match, or there is neither a row nor a step.
+    /// \param row final observation, after the last action. If empty, the row and mask of the last step are repeated.
+    /// \param mask action mask of the final observation; an empty mask allows all actions.
+    /// \throws std::invalid_argument if row or mask has the wrong length, or there is neither a row nor a step.
     /// \throws std::domain_error if the row is not finite. An exception leaves the recorder unchanged.
     RecordingView close(std::span<const float> row, std::span<const bool> mask) {
         checkClose(row, mask);
@@ -309,7 +309,7 @@ public:
                 storage_.initialMemory_};
     }
 
-    /// Exchange the storage for `spare`, which then holds the recording that was just closed.
+    /// Exchange the storage for `spare`. Afterwards, `spare` contains the recording that was just closed.
     /// \throws std::invalid_argument if `spare` has other column sizes, or the current recording has steps.
     void swapStorage(Storage& spare) {
         if (steps() > 0 || pending_) throw std::invalid_argument("storage can only be swapped between recordings");
@@ -326,7 +326,7 @@ public:
         pending_ = false;
     }
 
-    /// Discard the last `steps` steps of the current recording and a pending decision.
+    /// Discard the last `steps` steps of the current recording, and the pending decision if there is one.
     ///
     /// The policy's memory is not restored, because earlier memories are not stored.
     /// \throws std::invalid_argument if the recording has fewer steps.

@@ -5,10 +5,10 @@
 
 #include "rl4sys/core/step.hpp"
 
-/// Recurrent cells.
+/// Operations with a recurrent state: GRU and LSTM cells.
 namespace rl4sys::detail {
 
-/// Common part of `gru` and `lstm`: computes the gates from the input and the memory.
+/// Shared implementation of `gru` and `lstm`. Computes the gates from the input and the recurrent state.
 class RecurrentCell {
 public:
     static Requirements requirements(const Operation& operation, Sizes sizes, std::size_t gates, std::size_t parts) {

@@ -15,7 +15,7 @@
 /// Updates from replayed transitions: SAC, TD3 and DDPG (`ReplayUpdate`) and DQN (`QUpdate`).
 namespace rl4sys {
 
-/// Columns of replayed transitions with continuous actions, one row each.
+/// Columns of replayed transitions with continuous actions, one row per transition.
 struct Transitions {
     std::size_t rows;
     const float* observation;
@@ -55,7 +55,8 @@ public:
 
     /// Compute the values of the next observations: the minimum over the target critics, plus `temperature` times the
     /// entropy.
-    /// \param noise one row per observation with the dimension of an action.
+    /// \param noise one row per observation, one element per action element. It is the sampling noise of a stochastic
+    ///     actor, or the smoothing noise of a deterministic target actor.
     void nextValues(std::size_t rows, const float* observation, const float* noise, float temperature, float* values) {
         const float* outputs = actorTarget_ == nullptr ? actor_.forward(rows, observation)
                                                        : actorTarget_->forward(rows, observation, tape_);
@@ -167,8 +168,8 @@ private:
         }
     }
 
-    /// Return the sum over rows of the minimum value among the first `criticCount` critics. Also sets
-    /// `actionGradient_`.
+    /// Return the sum over all rows of the minimum value among the first `criticCount` critics. Also computes the
+    /// gradients of the actions, in `actionGradient_`.
     double evaluateActions(std::size_t rows, std::size_t criticCount) {
         minCritic_.assign(rows, 0);
         const float* values = critics_[0]->forward(rows, criticInput_.data());
@@ -188,7 +189,7 @@ private:
         return sum;
     }
 
-    /// Set the action gradients of the rows in which this critic has the minimum value. Other rows do not change.
+    /// Compute the action gradients of the rows in which this critic has the minimum value. Other rows do not change.
     void backwardThroughCritic(std::size_t rows, std::size_t critic) {
         minRows_.clear();
         for (std::size_t r = 0; r < rows; ++r) {
@@ -216,7 +217,7 @@ private:
     std::vector<std::size_t> minCritic_, minRows_;
 };
 
-/// Columns of replayed transitions with discrete actions, one row each.
+/// Columns of replayed transitions with discrete actions, one row per transition.
 struct DiscreteTransitions {
     std::size_t rows;
     const float* observation;
@@ -269,7 +270,7 @@ private:
         float largest = -std::numeric_limits<float>::infinity();
         for (std::size_t a = 0; a < critic_.outputs(); ++a) {
             const float value = mask == nullptr || mask[a] ? values[a] : maskedValue;
-            // NaN counts as the maximum, as in torch.
+            // NaN is treated as the maximum, as in torch.
             if (std::isnan(value)) return a;
             if (value <= largest) continue;
             largest = value;

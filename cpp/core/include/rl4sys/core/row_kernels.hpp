@@ -7,10 +7,10 @@
 #include "rl4sys/core/elementwise_kernels.hpp"
 #include "rl4sys/core/lanes.hpp"
 
-/// Kernels over one row of numbers. No kernel reads or writes beyond `count` values, so arrays need no padding.
+/// Kernels that process one row of values. They read and write only `count` values, so that arrays need no padding.
 namespace rl4sys::kernels {
 
-/// Sum of all lanes of a vector.
+/// Return the sum of all lanes of a vector.
 template <typename Number>
 RL4SYS_INLINE float sumOf(const Number& number) noexcept {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
@@ -22,14 +22,14 @@ RL4SYS_INLINE float sumOf(const Number& number) noexcept {
     return sum;
 }
 
-/// Load `count` numbers and fill the other lanes with 0.
+/// Load `count` elements and fill the other lanes with 0.
 template <typename Number>
 RL4SYS_INLINE void loadPart(Number& number, const float* memory, std::size_t count) noexcept {
     number = Number{};
     std::memcpy(&number, memory, count * sizeof(float));
 }
 
-/// Dot product of `x` and `y`.
+/// Return the dot product of `x` and `y`.
 template <typename Number>
 RL4SYS_INLINE float dot(const float* x, const float* y, std::size_t count) noexcept {
     constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
@@ -84,7 +84,7 @@ private:
         return result;
     }
 
-    /// Sum of the squared deviations from the mean.
+    /// Return the sum of the squared deviations from the mean.
     template <typename Number>
     static RL4SYS_INLINE float squaredDeviations(const float* values, float mean, std::size_t count) noexcept {
         constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
@@ -127,7 +127,7 @@ struct Softmax {
     }
 
 private:
-    /// Largest value. Unspecified if a value is NaN, because the softmax is then NaN anyway.
+    /// Return the largest value. The result is unspecified if a value is NaN; the softmax is then NaN in any case.
     template <typename Number>
     static RL4SYS_INLINE float largestOf(const float* values, std::size_t count) noexcept {
         constexpr std::size_t lanes = sizeof(Number) / sizeof(float);
@@ -156,7 +156,7 @@ private:
     }
 };
 
-/// Attention scores of `count` keys at a distance of `stride`: (query . key) * factor.
+/// Attention scores of `count` keys, each `stride` elements after the one before: (query . key) * factor.
 struct Scores {
     template <typename Lanes>
     static RL4SYS_INLINE void run(const float* query, const float* key, std::size_t stride, std::size_t size,

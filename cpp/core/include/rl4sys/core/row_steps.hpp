@@ -11,15 +11,15 @@
 /// Operations on rows: linear layers, layer normalization, means and expectations.
 namespace rl4sys::detail {
 
-/// True if the mask allows a row: `legal` is null, or the entry of the row is above 0.5.
+/// Return true if the mask allows a row: `legal` is null, or the element of the row is above 0.5.
 inline bool isLegal(const float* legal, std::size_t row) noexcept { return legal == nullptr || legal[row] > 0.5f; }
 
-/// True if a slot contains NaN. Includes masked rows, because their NaN must reach the head as well.
+/// Return true if a slot contains NaN. Masked rows are checked too, because a NaN in them must also reach the head.
 inline bool containsNan(const Frame& frame, const std::vector<Slot>& slots) {
     return std::ranges::any_of(slots, [&](const Slot& slot) { return heads::hasNan(frame.span(slot)); });
 }
 
-/// Operations `linear` and `noisy_linear`. Noise is added to the weights once, at construction.
+/// Operations `linear` and `noisy_linear`. The noise is added to the weights once, by the constructor.
 class LinearStep final : public Step {
 public:
     static Requirements requirements(const Operation& operation, Sizes sizes) {
@@ -127,7 +127,7 @@ public:
         for (std::size_t row = 0; row < output_.size; ++row) {
             std::copy_n(frame.at(input_) + row * support_.size(), support_.size(), frame.temporary);
             frame.kernels.softmax(frame.temporary, support_.size());
-            // The attention kernel with a single key computes the dot product with the support.
+            // The kernel of attention scores with a single key computes the dot product with the support.
             frame.kernels.scores(frame.temporary, support_.data(), 0, support_.size(), 1.0f, frame.at(output_) + row,
                                  1);
         }

@@ -10,16 +10,17 @@
 #include "rl4sys/core/operations.hpp"
 #include "rl4sys/core/transpose.hpp"
 
-/// Base class of the operations of a program body, and the buffers they run on.
+/// Base class of the operations in a program body, and the buffers that they use.
 namespace rl4sys::detail {
 
-/// Position of a value in the workspace. The padding after it, up to `slotSize(size)`, may be read and written.
+/// Position of a value in the workspace. The padding after the value, up to `slotSize(size)`, may be read and written.
 struct Slot {
     std::size_t offset = 0;
     std::size_t size = 0;
 };
 
-/// Allocated floats of a value: whole cache lines, and one vector of padding for kernels that load unaligned vectors.
+/// Return the number of floats to allocate for a value: whole cache lines, and one vector of padding for kernels that
+/// load unaligned vectors.
 constexpr std::size_t slotSize(std::size_t size) noexcept {
     constexpr std::size_t line = 16;
     return (kernels::padded(size) + kernels::padding + line - 1) / line * line;
@@ -29,19 +30,19 @@ constexpr std::size_t slotSize(std::size_t size) noexcept {
 struct Requirements {
     std::size_t result = 0;     ///< Length of the result.
     std::size_t temporary = 0;  ///< Length of the scratch buffer.
-    std::size_t padded = 0;     ///< Length of the padded input in the numpy form; counts towards `maxValues`.
+    std::size_t padded = 0;     ///< Length of the padded input in numpy; included in the limit `maxValues`.
     std::size_t draws = 0;      ///< Number of random draws per row.
-    Slot memory = {};           ///< Part of the policy's memory used by the operation.
+    Slot memory = {};           ///< Part of the policy's recurrent state that the operation uses.
 };
 
 using Sizes = std::span<const std::size_t>;
 using Slots = std::span<const Slot>;
 
-/// Buffers of one run of the body.
+/// Buffers used by one run of the program body.
 struct Frame {
     float* values;
     float* temporary;
-    float* memory;  ///< Followed by one vector of padding.
+    float* memory;  ///< Recurrent state, followed by one vector of padding.
     Draws* draws;
     const kernels::Table& kernels;
 
@@ -49,7 +50,7 @@ struct Frame {
     std::span<const float> span(const Slot& slot) const noexcept { return {at(slot), slot.size}; }
 };
 
-/// Operation of the body, bound to the slots of its inputs and result.
+/// Operation of a program body, bound to the slots of its inputs and its result.
 class Step {
 public:
     Step() = default;
@@ -66,7 +67,8 @@ inline kernels::Floats paddedCopy(const std::vector<float>& values) {
     return copy;
 }
 
-/// Transpose a weight matrix into the layout of the kernels: all outputs of an input are adjacent and padded.
+/// Transpose a weight matrix into the layout of the kernels: the weights of one input for all outputs are adjacent and
+/// padded.
 inline kernels::Floats transposed(const Tensor& weight) {
     const std::size_t outputs = weight.shape[0];
     const std::size_t inputs = weight.values.size() / outputs;
@@ -76,13 +78,13 @@ inline kernels::Floats transposed(const Tensor& weight) {
     return result;
 }
 
-/// Size of a weight along an axis; 0 if the axis does not exist, so that the shape check fails.
+/// Return the length of an axis of a weight; 0 if the axis does not exist, so that the shape check fails.
 inline std::size_t axisOf(const Operation& operation, std::size_t weight, std::size_t axis) {
     const std::vector<std::size_t>& shape = operation.weights[weight].shape;
     return axis < shape.size() ? shape[axis] : 0;
 }
 
-/// Number of outputs; at least 1, so that the shape check rejects an empty weight.
+/// Return the number of outputs of the first weight; at least 1, so that the shape check rejects an empty weight.
 inline std::size_t outputsOf(const Operation& operation) { return std::max<std::size_t>(axisOf(operation, 0, 0), 1); }
 
 /// Weight matrix and bias of a linear layer, for one or more rows.
@@ -102,8 +104,8 @@ public:
         frame.kernels.linear(&layer_, input, output);
     }
 
-    /// Multiply several rows by the weights and add the bias. The inputs of a row are `segments` pieces at a distance
-    /// of `segmentStride`.
+    /// Multiply several rows by the weights and add the bias. The inputs of a row are `segments` pieces, each
+    /// `segmentStride` elements after the one before.
     void multiplyRows(const Frame& frame, std::size_t rows, const kernels::RowBlock& slot, std::size_t segments = 1,
                       std::size_t segmentStride = 0) const {
         const kernels::RowsLayer layer{weight_.data(), bias_.size(),          bias_.data(), outputs_,

@@ -12,14 +12,14 @@
 #include "rl4sys/core/shape_steps.hpp"
 #include "rl4sys/core/step.hpp"
 
-/// Factories of the body operations, by name.
+/// Factories of the operations in a program body, by name.
 namespace rl4sys::detail {
 
-/// Functions that check and create the steps of one operation.
+/// Functions that validate an operation and create its step.
 struct StepFactory {
     Requirements (*requirements)(const Operation&, Sizes);
     std::unique_ptr<const Step> (*make)(const Operation&, Slots, Slot);
-    bool inPlace;  ///< The result may overwrite the first input.
+    bool inPlace;  ///< True if the result may overwrite the first input.
 };
 
 template <typename StepType>

@@ -9,7 +9,7 @@
 
 namespace rl4sys {
 
-/// Sum tree over priorities: sampling in proportion to priority takes logarithmic time.
+/// Sum tree over priorities. Sampling a leaf with a probability proportional to its priority takes logarithmic time.
 ///
 /// A binary tree in one array: node 1 is the root, nodes 2n and 2n + 1 are the children of node n. Each inner node is
 /// the sum of its children, so the sums depend only on the priorities and not on the order in which they were set.
@@ -36,12 +36,12 @@ public:
         }
     }
 
-    /// Return the leaf whose interval of the cumulative sum contains `value`, which is in 0..total.
+    /// Return the leaf whose interval of the cumulative sum contains `value`. `value` must be in 0..total.
     std::size_t find(double value) const noexcept {
         std::size_t node = 1;
         while (node < first_) {
             const double left = nodes_[2 * node];
-            // Rounding may move a value past the last leaf with a priority; return that leaf then.
+            // Due to rounding, `value` may lie after the last leaf with a positive priority; then return this leaf.
             const bool right = value >= left && nodes_[2 * node + 1] > 0;
             if (right) value -= left;
             node = 2 * node + (right ? 1 : 0);

@@ -17,19 +17,19 @@ namespace rl4sys {
 /// Gradient clipping by a fixed norm, or by a multiple of the running mean norm.
 struct GradientClipping {
     double maxNorm;     ///< Fixed limit; 0 selects the adaptive limit.
-    double meanFactor;  ///< The adaptive limit is this factor times the running mean.
-    double window;      ///< The running mean covers about this many norms.
+    double meanFactor;  ///< Ratio of the adaptive limit to the running mean norm.
+    double window;      ///< Approximate number of recent norms in the running mean.
     double mean;        ///< Running mean of the clipped norms.
-    double count;       ///< Number of norms seen so far.
+    double count;       ///< Number of norms added so far.
 
     double limit() const noexcept {
         if (maxNorm > 0.0) return maxNorm;
         return mean > 0.0 ? meanFactor * mean : std::numeric_limits<double>::infinity();
     }
 
-    /// Factor for a gradient of this norm; at most 1.
+    /// Return the factor that scales a gradient of this norm; at most 1.
     double scale(double norm) const noexcept {
-        constexpr double epsilon = 1e-6;  // Same as torch.
+        constexpr double epsilon = 1e-6;  // As in torch.nn.utils.clip_grad_norm_.
         return std::min(1.0, limit() / (norm + epsilon));
     }
 
@@ -45,7 +45,7 @@ struct ParameterState {
     float* values;
     float* means;  ///< First moments; null selects RMSprop instead of Adam.
     float* squares;
-    float* steps;  ///< Step count, a single number.
+    float* steps;  ///< Step count (one element).
 };
 
 /// Network with gradients and optimizer state. Updates the weights of torch in place. Not thread-safe.
@@ -107,8 +107,8 @@ public:
         layers_.backward(input, weights_, tape_, outputGradient_.data(), layerGradients_, nullptr);
     }
 
-    /// Compute only the input gradients, for some rows of the last forward pass, in ascending order. `outputGradient`
-    /// holds one entry per selected row.
+    /// Compute only the input gradients, for the given rows of the last forward pass, which must be in ascending order.
+    /// `outputGradient` must contain one gradient per given row.
     void backwardToInputs(std::span<const std::size_t> rows, float* inputGradient) {
         tape_.keep(rows);
         layers_.backward(nullptr, weights_, tape_, outputGradient_.data(), {}, inputGradient);

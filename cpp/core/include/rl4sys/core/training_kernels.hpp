@@ -8,11 +8,11 @@
 #include "rl4sys/core/product_kernels.hpp"
 #include "rl4sys/core/row_kernels.hpp"
 
-/// Training kernels other than matrix products. No kernel reads or writes beyond `count` values, so arrays need no
+/// Training kernels other than matrix products. They read and write only `count` values, so that arrays need no
 /// padding.
 namespace rl4sys::kernels {
 
-// Derivatives of activations, computed from their outputs.
+// Derivatives of activations, computed from the outputs of the activations.
 struct TanhDerivative {
     template <typename Number>
     static RL4SYS_INLINE void apply(Number& gradient, const Number& output) noexcept {
@@ -57,7 +57,7 @@ struct Activate {
     }
 };
 
-/// Backward pass of an activation, in place: output gradients become input gradients.
+/// Backward pass of an activation, in place: replaces the output gradients by the input gradients.
 template <typename Derivative>
 struct ActivationGradient {
     template <typename Lanes>
@@ -80,7 +80,7 @@ struct ActivationGradient {
     }
 };
 
-/// Weights of a linear layer with at most `maxOutputs` outputs, too few to fill a vector.
+/// Weights of a linear layer with at most `maxOutputs` outputs, which are too few to fill a vector.
 struct NarrowLayer {
     static constexpr std::size_t maxOutputs = 4;
 
@@ -181,7 +181,7 @@ struct ScaleGradient {
     }
 };
 
-/// Backward pass of a layer normalization, in place: gradients of the scaled rows become gradients of its input rows.
+/// Backward pass of a layer normalization, in place: replaces the output gradients by the input gradients.
 struct NormalizationGradient {
     template <typename Lanes>
     static RL4SYS_INLINE void run(const NormalizedRows* normalized, float* gradients) {
@@ -201,7 +201,7 @@ struct NormalizationGradient {
     }
 };
 
-/// Training kernels, compiled for the instruction set of this processor.
+/// Table of training kernels. Each entry is the version for the instruction set of this processor.
 struct TrainingTable {
     using Activation = void (*)(float* values, std::size_t count);
     using Derivative = void (*)(const float* outputs, float* gradients, std::size_t count);

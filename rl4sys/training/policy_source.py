@@ -1,4 +1,4 @@
-"""Policy named on the command line: a run, one of its checkpoints or versions, or a policy file."""
+"""Location of the policy that a user selects: a run, one of its checkpoints or versions, or a policy file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _POLICY_SUFFIX = ".safetensors"
 _VERSION = "version_"
-"""Prefix of the names of stored versions of a policy of a server; the number follows."""
+"""Prefix of the names of stored versions of a hosted policy, before the version number."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class PolicySource:
 
     run: Run | None
     checkpoint: str
-    """Name of the checkpoint, or ``version_N`` for a stored version of a policy of a server."""
+    """Name of the checkpoint, or ``version_N`` for a stored version of a hosted policy."""
     file: Path | None = None
-    """Policy file, if it is not the one of the checkpoint."""
+    """Policy file; None to load the policy from the checkpoint."""
 
     @property
     def title(self) -> str:
@@ -66,7 +66,7 @@ class PolicySource:
             ) from problem
 
     def _version(self, policy: Policy) -> int:
-        """Return the version of a policy of a server."""
+        """Return the version of a hosted policy that was loaded from this source."""
         from rl4sys.policy.snapshot_policy import SnapshotPolicy
 
         if isinstance(policy, SnapshotPolicy):
@@ -97,7 +97,7 @@ def find_policy_source(text: str, root: Path, checkpoint: str | None) -> PolicyS
 
 
 def policy_source(run: Run, wanted: str | None) -> PolicySource:
-    """Return a checkpoint or stored version of a run. The default is the newest version of a policy of a server."""
+    """Return a checkpoint or stored version of a run; by default the newest version of a hosted policy."""
     stored = run.directory.versions()
     names = {f"{_VERSION}{version}": file for version, file in stored.items()}
     if wanted is None and names:
@@ -110,7 +110,7 @@ def policy_source(run: Run, wanted: str | None) -> PolicySource:
 
 
 def _note_newer_version(run: Run, used: str, version: int, observer: Observer) -> None:
-    """Note that a server has a newer version of the policy than the one that is used."""
+    """Tell the user if the server has a newer version of the policy than the loaded version ``version``."""
     stored = run.directory.versions()
     newest = max([*stored, int(run.directory.status_or_empty().get("version", 0))], default=0)
     if newest <= version:
@@ -120,7 +120,7 @@ def _note_newer_version(run: Run, used: str, version: int, observer: Observer) -
         if version < max(stored, default=0)
         else "it is not stored yet; run the command again after the next checkpoint"
     )
-    observer.note(f"{used} holds version {version} of the policy, but the server is at version {newest}; {remedy}")
+    observer.note(f"{used} contains version {version} of the policy, but the server is at version {newest}; {remedy}")
 
 
 def select_environment(
@@ -134,12 +134,12 @@ def select_environment(
 
     if name is not None:
         environment = read_environment(name, assignments)
-        if environment.wrapper != "pettingzoo":
+        if environment.family != "pettingzoo":
             check_compatible(environment, policy)
         return environment
     if source.run is None:
         raise ConfigError(
-            f"{source.file} does not name its environment; add --environment, such as --environment CartPole-v1"
+            f"{source.file} does not contain the environment name; add --environment, such as --environment CartPole-v1"
         )
     own = source.run.config.environment
     if not assignments:
@@ -163,7 +163,7 @@ def read_environment(source: str, assignments: list[str]) -> EnvironmentConfig:
 def check_compatible(config: EnvironmentConfig, policy: Policy) -> None:
     """Check that an environment has the shapes of the policy's observations and actions. Raises ConfigError if not."""
     from rl4sys.environments.encoding import Encoding
-    from rl4sys.environments.families.gym import make_environment
+    from rl4sys.environments.factory import make_environment
 
     environment, spec = make_environment(config), policy.spec
     offered = Encoding(environment).spec

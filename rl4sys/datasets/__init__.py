@@ -1,0 +1,1 @@
+"""Datasets of recorded steps in NumPy, CSV and Parquet files."""
