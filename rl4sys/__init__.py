@@ -97,7 +97,10 @@ def __getattr__(name: str) -> Any:
     """Import a name of the API on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rl4sys' has no attribute {name!r}; docs/python.md lists the public names")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    from rl4sys.extras import needed_by
+
+    with needed_by(f"rl4sys.{name}"):
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,12 @@ def test_stub_lists_the_public_names() -> None:
     stub = ast.parse(Path(rl4sys.__file__).with_suffix(".pyi").read_text())
     names = [alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert sorted(map(str, names)) == sorted(rl4sys.__all__)
+
+
+def test_missing_package_is_reported_with_the_command_that_installs_it() -> None:
+    script = "import sys\nsys.modules['torch'] = None\nimport rl4sys\nrl4sys.Agent, rl4sys.load_policy\nrl4sys.train"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: rl4sys.train needs torch, which is not installed" in done.stderr
 
 
 def test_unknown_name_is_rejected() -> None:

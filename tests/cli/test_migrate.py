@@ -100,11 +100,12 @@ def test_migration_uses_algorithm_of_extended_config(rl4sys: Rl4sys, tmp_path: P
     )
 
 
-def test_migration_only_adds_version_to_documented_experiment(rl4sys: Rl4sys) -> None:
-    promised = DATA / "promised.yaml"
-    outcome = rl4sys("config", "migrate", promised)
-    assert outcome.err == "version: 1\n"
-    assert yaml.safe_load(outcome.out) == {"version": 1, **yaml.safe_load(promised.read_text())}
+def test_migration_adds_version_and_renames_family_in_documented_experiment(rl4sys: Rl4sys) -> None:
+    promised = yaml.safe_load((DATA / "promised.yaml").read_text())
+    outcome = rl4sys("config", "migrate", DATA / "promised.yaml")
+    assert outcome.err == "environment.wrapper → environment.family\nversion: 1\n"
+    promised["environment"]["family"] = promised["environment"].pop("wrapper")
+    assert yaml.safe_load(outcome.out) == {"version": 1, **promised}
 
 
 @pytest.mark.parametrize("name", ["promised_001.json", "promised_003.json"])
