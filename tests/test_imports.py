@@ -64,6 +64,13 @@ def test_analyze_reads_solved_threshold_without_importing_torch(tmp_path: Path) 
     assert "torch" not in loaded
 
 
+def test_list_does_not_import_numpy(tmp_path: Path) -> None:
+    make_run(tmp_path, "pole")
+    loaded = loaded_by(f"from rl4sys.cli.app import app\napp(['list', '--root', '{tmp_path}'], standalone_mode=False)")
+    assert "rl4sys.runs.query" in loaded
+    assert "numpy" not in loaded
+
+
 MODULES_WITHOUT_TORCH = [
     "rl4sys.config",
     "rl4sys.registry",

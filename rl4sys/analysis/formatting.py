@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from rl4sys.analysis.statistics import Estimate
+if TYPE_CHECKING:
+    from rl4sys.analysis.statistics import Estimate  # numpy would slow down commands that only read runs
+
 
 MISSING = "—"
 

@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rl4sys.errors import RunError
 from rl4sys.metric_names import RETURN_METRICS
 from rl4sys.runs.files import replace_file
-from rl4sys.spec import State
+
+if TYPE_CHECKING:
+    from rl4sys.spec import State  # numpy would slow down commands that only read runs
 
 _MAX_TAIL_BYTES = 16 * 2**20
 _MAX_POINTS = 2000

@@ -165,12 +165,16 @@ def sort_runs(runs: Sequence[RunSummary], key: str, *, reverse: bool = False) ->
     If the property is a number, debug runs also come last.
     """
     _check_known(key, runs)
-    with_value = [run for run in runs if _is_comparable(value_of(run, key))]
-    numeric = all(isinstance(value_of(run, key), int | float) for run in with_value)
-    ranked = [run for run in with_value if not (numeric and run.is_debug)]
-    without = [run for run in runs if run not in ranked]
+    values = [(run, value_of(run, key)) for run in runs]
+    numeric = all(isinstance(value, int | float) for _, value in values if _is_comparable(value))
+    ranked: list[tuple[RunSummary, Value]] = []
+    others: list[tuple[RunSummary, Value]] = []
+    for run, value in values:
+        is_ranked = _is_comparable(value) and not (numeric and run.is_debug)
+        (ranked if is_ranked else others).append((run, value))
     descending = (numeric or key in ("started", "finished")) != reverse
-    return [*sorted(ranked, key=lambda run: _sort_key(value_of(run, key), numeric), reverse=descending), *without]
+    ranked.sort(key=lambda pair: _sort_key(pair[1], numeric), reverse=descending)
+    return [run for run, _ in [*ranked, *others]]
 
 
 def value_of(run: RunSummary, key: str) -> Value:

@@ -18,7 +18,7 @@ import pytest
 from rl4sys.errors import RunError
 from rl4sys.runs import database
 from rl4sys.runs.directory import config_hash
-from rl4sys.runs.query import find_run
+from rl4sys.runs.query import find_run, sort_runs
 from rl4sys.runs.run import Run
 from rl4sys.runs.store import RunStore, register, root_of
 
@@ -422,3 +422,16 @@ def test_hosted_policies_are_found_from_default_root(three: Path) -> None:
 def test_store_imports_neither_torch_nor_gymnasium() -> None:
     code = "import rl4sys.runs.store, sys; sys.exit(bool({'torch', 'gymnasium'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sorting_many_runs_compares_only_the_sort_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (3, 1, 2):
+        make_run(tmp_path, f"pole_{seed}", settings={"experiment": {"seed": seed}})
+    runs = RunStore(tmp_path).runs()
+
+    def fail(*_: object) -> bool:
+        raise AssertionError("comparing whole runs takes quadratic time")
+
+    monkeypatch.setattr(type(runs[0]), "__eq__", fail)
+    assert [run.seed for run in sort_runs(runs, "seed")] == [3, 2, 1]
+    assert [run.seed for run in sort_runs(runs, "seed", reverse=True)] == [1, 2, 3]
