@@ -100,7 +100,7 @@ def test_more_samples_than_distinct_points_are_rejected() -> None:
             "a grid needs a finite list of values: give 'algorithm.lr' a list or a step",
         ),
         ({"sweep": {"algorithm.lr": {"lo": 1}}}, r"sweep\.algorithm\.lr\.lo is not a setting.*\n.*Known in .*choices"),
-        ({"seeds": [1, 1]}, "expected distinct integers of at least 0"),
+        ({"seeds": [1, 1]}, "expected distinct non-negative integers"),
         (
             {"sweep": {"experiment.seed": [1, 2]}},
             "'experiment.seed' cannot be changed by a sweep or study: list the seeds under `seeds`",
