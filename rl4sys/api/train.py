@@ -15,7 +15,7 @@ from rl4sys.api.runs import RunList
 from rl4sys.environments.provided import is_recorded
 from rl4sys.errors import ConfigError
 from rl4sys.runs.config import ExperimentConfig
-from rl4sys.runs.run import Run
+from rl4sys.runs.run import Run, with_absolute_source
 from rl4sys.sweeps.parallel import check_parallel
 from rl4sys.training.progress import LoggingObserver
 
@@ -87,7 +87,7 @@ def train(  # noqa: PLR0913 - each is a keyword of the public function
     arguments = [
         ExperimentArguments(config, algorithm, environment, {**changes, **change}) for change in _seed_changes(seed)
     ]
-    experiments = [argument.parse(note) for argument in arguments]
+    experiments = [with_absolute_source(argument.parse(note), Path(root)) for argument in arguments]
     called = as_callbacks(callbacks)
     check_parallel(experiments, jobs)
     if jobs > 1 and called:

@@ -21,7 +21,7 @@ from rl4sys.errors import ConfigError
 from rl4sys.learner.config import LearnerConfig, parse_algorithm, parse_buffer, parse_networks
 from rl4sys.networks.base import NetworkConfig
 from rl4sys.registry import LOGGERS, load_plugins
-from rl4sys.runs.directory import TAG_PATTERN, is_run
+from rl4sys.runs.directory import TAG_PATTERN, is_run, split_checkpoint
 from rl4sys.runs.migration import is_variant, migrate_experiment
 
 
@@ -213,9 +213,9 @@ def _absolute_source(source: Any, beside: Path | None) -> Any:
     """Return ``RUN@checkpoint`` with the absolute path of a run directory, so that it is valid in other directories."""
     if not isinstance(source, str):
         return source
-    name, at, checkpoint = source.partition("@")
+    name, checkpoint = split_checkpoint(source)
     folder = next((path for path in ((beside or Path()) / name, Path(name)) if is_run(path)), None)
-    return source if folder is None else f"{folder.resolve()}{at}{checkpoint}"
+    return source if folder is None else f"{folder.resolve()}@{checkpoint}"
 
 
 def convert_variant(settings: Settings, note: Callable[[str], None] | None = None) -> Settings:

@@ -370,6 +370,12 @@ def reported_state(status: Mapping[str, Any]) -> str:
     return str(status.get("status", CREATED))
 
 
+def split_checkpoint(text: str) -> tuple[str, str]:
+    """Split ``RUN@checkpoint`` into run and checkpoint. Without a checkpoint, the checkpoint is "latest"."""
+    run, at, checkpoint = text.rpartition("@")
+    return (run, checkpoint) if at and "/" not in checkpoint else (text, "latest")
+
+
 def config_hash(settings: Settings) -> str:
     """Return a hash of all settings that affect training or evaluation. Excludes seed, name and logging."""
     hashed = {key: value for key, value in _dotted(settings) if affects_training(key)}

@@ -14,9 +14,10 @@ from typing import Any
 from rl4sys.errors import RunError
 from rl4sys.runs.checkpoint import CheckpointStore
 from rl4sys.runs.config import ExperimentConfig, parse_experiment
-from rl4sys.runs.directory import RUNNING, RunDirectory, is_run, not_a_run
+from rl4sys.runs.directory import RUNNING, RunDirectory, is_run, not_a_run, split_checkpoint
 from rl4sys.runs.provenance import provenance
-from rl4sys.runs.store import register
+from rl4sys.runs.query import find_run
+from rl4sys.runs.store import register, root_of
 from rl4sys.runs.summary import ID_LENGTH
 
 _REGISTER_SECONDS = 10.0
@@ -39,6 +40,7 @@ class Run:
     @classmethod
     def create(cls, root: Path, config: ExperimentConfig, now: datetime) -> Run:
         """Create a run in a new directory named after the experiment and the time."""
+        config = with_absolute_source(config, root)
         try:
             path = new_directory(root, f"{config.experiment.name}_{now:%Y%m%d-%H%M%S}")
         except OSError as problem:
@@ -48,6 +50,7 @@ class Run:
     @classmethod
     def create_at(cls, path: Path, config: ExperimentConfig, now: datetime) -> Run:
         """Create a run in the directory `path`. The config is written last, so a run with a config is complete."""
+        config = with_absolute_source(config, root_of(path))
         run = cls(path, config)
         try:
             run.directory.create_folders()
@@ -149,6 +152,14 @@ class Run:
 
 def _cannot_create(root: Path, problem: OSError) -> RunError:
     return RunError(f"cannot create a run directory in {root}: {problem.strerror}; choose another folder with --root")
+
+
+def with_absolute_source(config: ExperimentConfig, root: Path) -> ExperimentConfig:
+    """Replace the run in ``initialize_from`` by its path. Call this before a new run exists that has the same name."""
+    if config.initialize_from is None:
+        return config
+    name, checkpoint = split_checkpoint(config.initialize_from)
+    return config.model_copy(update={"initialize_from": f"{find_run(name, root).resolve()}@{checkpoint}"})
 
 
 def _start_record(now: datetime, config: ExperimentConfig) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl4sys.errors import ConfigError
 from rl4sys.learner.learner import Learner
-from rl4sys.runs.query import find_run
+from rl4sys.runs.directory import split_checkpoint
 from rl4sys.runs.run import Run
 from rl4sys.spec import Array, State
 
@@ -20,16 +20,16 @@ _NOT_COPIED = ("optimizer", "rng")
 _LISTED = 5
 
 
-def initialize(learner: Learner, source: str, root: Path) -> str:
-    """Copy the weights of ``RUN`` or ``RUN@checkpoint`` to a new learner and return a message about the copied arrays.
+def initialize(learner: Learner, source: str) -> str:
+    """Copy the weights of ``PATH@checkpoint`` to a new learner and return a message about the copied arrays.
 
     Weights are copied if they have the same name and shape in both algorithms; all others keep their initial values.
     The statistics of the observation normalization are also copied. Optimizers, buffers and random generators are not
     copied. Raises `ConfigError` if no weight can be copied.
     """
-    name, _, checkpoint = source.partition("@")
-    run = Run.open(find_run(name, root))
-    found = run.checkpoints.load(checkpoint or "latest")
+    path, checkpoint = split_checkpoint(source)
+    run = Run.open(Path(path))
+    found = run.checkpoints.load(checkpoint)
     state = dict(learner.state())
     given, own = found.state[_LEARNER][_ALGORITHM], state[_ALGORITHM]
     weights = dict(_weights(given))

@@ -61,7 +61,7 @@ class TrainingLoop:
         self._reporter = Reporter(run, self._actor.spec, observer, clock)
         if not self._checkpointing.exists:
             if config.initialize_from is not None:
-                observer.note(initialize(self._learner, config.initialize_from, run.path.parent))
+                observer.note(initialize(self._learner, config.initialize_from))
             self._reporter.logbook.add(warm_start(self._learner, self._actor.spec, config))
         self._pending: list[Trajectory] = []
         """Trajectories of the previous round that a pipeline has not learned from yet."""

@@ -39,6 +39,16 @@ def test_new_run_starts_with_the_weights_of_another(tmp_path: Path, caplog: pyte
     assert f"copied {len(wanted)} of {len(wanted)} weight arrays from {source.path}" in caplog.text
 
 
+def test_source_given_by_the_name_of_both_runs_is_the_earlier_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = train(tmp_path, seed=1)
+    name = source.config.experiment.name
+    for started in train(tmp_path, seed=[2, 3], initialize_from=name):
+        assert started.config.initialize_from == f"{source.path}@latest"
+    assert caplog.text.count(f"weight arrays from {source.path}") == 2
+
+
 def test_checkpoint_of_the_source_can_be_selected(tmp_path: Path) -> None:
     source = train(tmp_path, seed=1)
     started = train(tmp_path, seed=2, initialize_from=f"{source.id}@{source.checkpoints[0]}")

@@ -145,6 +145,9 @@ def train(
 
 
 def _start(console: Console, configs: list[ExperimentConfig], root: Path, jobs: int, *, debug: bool) -> None:
+    from rl4sys.runs.run import with_absolute_source
+
+    configs = [with_absolute_source(config, root) for config in configs]
     if jobs == 1:
         train_each(console, configs, root, debug=debug)
     elif debug:

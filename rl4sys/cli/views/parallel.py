@@ -6,7 +6,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from rl4sys.cli.views.console import print_line
 from rl4sys.sweeps.trials import TrialStatus
@@ -20,7 +20,7 @@ class ParallelDisplay:
         self._states: dict[int, str] = {}
         columns = (TextColumn("seed {task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
         self._bars = Progress(*columns, TimeRemainingColumn(), console=console) if console.is_terminal else None
-        self._tasks: dict[int, int] = {}
+        self._tasks: dict[int, TaskID] = {}
 
     def __enter__(self) -> ParallelDisplay:
         if self._bars is not None:
@@ -41,7 +41,7 @@ class ParallelDisplay:
                 self._tasks[number] = self._bars.add_task(str(status.trial.seed), total=None, figures="")
             text = figures if status.state == "running" else f"{status.state}, {figures}"
             total = status.total_timesteps or None
-            self._bars.update(self._tasks[number], completed=status.steps, total=total, figures=text)  # type: ignore[arg-type]
+            self._bars.update(self._tasks[number], completed=status.steps, total=total, figures=text)
         if status.state != self._states.get(number) and (self._bars is None or status.state == "failed"):
             message = f": {escape(status.message)}" if status.message else ""
             shown = "" if status.state == "running" else f", {figures}"
